@@ -1,1 +1,17 @@
-fn main() {}
+//! The one integration binary. Each subject is a module with `pub fn trials() -> Vec<Trial>`; add it to the list in [`main`].
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
+
+mod harness;
+mod util;
+
+use libtest_mimic::{Arguments, Trial};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = Arguments::from_args();
+    let trials: Vec<Trial> = [harness::trials()].into_iter().flatten().collect();
+    if !args.list {
+        util::print_ledger(&trials, &args);
+    }
+    libtest_mimic::run(&args, trials).exit_code()
+}
