@@ -50,7 +50,12 @@ pub fn trials() -> Vec<Trial> {
             let trial = skipped("subject::case", "no such thing here");
             assert!(trial.has_ignored_flag());
             assert_eq!(trial.name(), "subject::case (skipped: no such thing here)");
-            let forced = libtest_mimic::Arguments { include_ignored: true, quiet: true, logfile: Some("/dev/null".to_owned()), ..Default::default() };
+            let forced = libtest_mimic::Arguments {
+                include_ignored: true,
+                quiet: true,
+                logfile: Some("/dev/null".to_owned()),
+                ..Default::default()
+            };
             assert!(libtest_mimic::run(&forced, vec![trial]).has_failed());
         }),
     ]

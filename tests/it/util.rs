@@ -52,10 +52,8 @@ pub fn print_ledger(trials: &[Trial], args: &Arguments) {
 /// A part of the lab: real toolchains and libraries, unpacked outside the repository under `$DS_DOCTOR_LAB`
 /// (default `~/.cache/ds-doctor-lab`).
 pub fn lab(part: &str) -> Result<PathBuf, String> {
-    let root = std::env::var_os("DS_DOCTOR_LAB").map_or_else(
-        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/ds-doctor-lab"),
-        PathBuf::from,
-    );
+    let root = std::env::var_os("DS_DOCTOR_LAB")
+        .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/ds-doctor-lab"), PathBuf::from);
     let path = root.join(part);
     if path.exists() { Ok(path) } else { Err(format!("lab part `{part}` is missing")) }
 }
