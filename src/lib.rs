@@ -1,4 +1,5 @@
 //! ds-doctor: facts are gathered at the edge into one snapshot, pure models say what torch, nvcc, the loader and DeepSpeed would do
 //! with it, pure checks judge that against knowledge tables, and renderers print the findings.
 
+pub mod facts;
 pub mod version;

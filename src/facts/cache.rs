@@ -1,0 +1,52 @@
+//! torch's extension cache: its possible roots, the ops built in them, and their locks.
+
+use super::observed::Observed;
+use super::raw::HostPath;
+use super::source::Source;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheFacts {
+    /// `TORCH_EXTENSIONS_DIR`, `$XDG_CACHE_HOME/torch_extensions`, `~/.cache/torch_extensions`: each that exists or would be made.
+    #[serde(default)]
+    pub roots: Vec<CacheRoot>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheRoot {
+    pub path: HostPath,
+    pub source: Source,
+    pub exists: bool,
+    /// The user can write here, or in the nearest folder above that exists; absent `Skipped` under a root or snapshot.
+    #[serde(default)]
+    pub writable: Observed<bool>,
+    #[serde(default)]
+    pub ops: Vec<CachedOp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CachedOp {
+    /// `.../py311_cu130/fused_adam`
+    pub path: HostPath,
+    pub name: String,
+    /// `py311_cu130`; `None` directly under `TORCH_EXTENSIONS_DIR`.
+    pub tag: Option<String>,
+    /// Seconds since 1970 of the built library, where there is one.
+    pub built: Option<i64>,
+    /// From build.ninja: the folder of the torch it was built against.
+    #[serde(default)]
+    pub torch_path: Option<HostPath>,
+    #[serde(default)]
+    pub lock: Option<Lock>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lock {
+    pub path: HostPath,
+    /// Seconds since 1970.
+    pub modified: i64,
+    /// Whether a living process works in the folder (has the lock or a file of the folder open, or it as its current folder):
+    /// judged only on a local file system with this machine's processes visible.
+    #[serde(default)]
+    pub in_use: Observed<bool>,
+}

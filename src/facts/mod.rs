@@ -1,0 +1,17 @@
+//! What is true of a machine: plain serialisable values, no choices. `collect` fills them, `model` and `checks` read them.
+
+pub mod cache;
+pub mod compiler;
+pub mod elf;
+pub mod env;
+pub mod gpu;
+pub mod host;
+pub mod loader;
+pub mod observed;
+pub mod program;
+pub mod python;
+pub mod raw;
+pub mod snapshot;
+pub mod source;
+pub mod toolkit;
+pub mod torch;
