@@ -2,4 +2,7 @@
 //! with it, pure checks judge that against knowledge tables, and renderers print the findings.
 
 pub mod facts;
+pub mod finding;
+pub mod host;
+pub mod text;
 pub mod version;
