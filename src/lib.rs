@@ -1,6 +1,7 @@
 //! ds-doctor: facts are gathered at the edge into one snapshot, pure models say what torch, nvcc, the loader and DeepSpeed would do
 //! with it, pure checks judge that against knowledge tables, and renderers print the findings.
 
+pub mod binary;
 pub mod facts;
 pub mod finding;
 pub mod host;

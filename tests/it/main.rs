@@ -1,6 +1,7 @@
 //! The one integration binary. Each subject is a module with `pub fn trials() -> Vec<Trial>`; add it to the list in [`main`].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
 
+mod binary;
 mod harness;
 mod util;
 
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Arguments::from_args();
-    let trials: Vec<Trial> = [harness::trials()].into_iter().flatten().collect();
+    let trials: Vec<Trial> = [binary::trials(), harness::trials()].into_iter().flatten().collect();
     if !args.list {
         util::print_ledger(&trials, &args);
     }
