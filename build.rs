@@ -1,1 +1,174 @@
-fn main() {}
+//! Judges the knowledge tables in `rules/` and writes them out as Rust constants, so that the program parses no TOML when it starts.
+
+#![allow(dead_code, reason = "the modules below are written for the library; the build needs a part of them")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::{env, fs};
+
+#[path = "src/version.rs"]
+mod version;
+
+/// As in the library, plus [`Emit`].
+macro_rules! record {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
+        #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+
+        impl crate::Emit for $name {
+            fn type_name() -> String {
+                stringify!($name).to_owned()
+            }
+            fn emit(&self, out: &mut crate::Source) -> String {
+                let fields = [$((stringify!($field), self.$field.emit(out))),*];
+                let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
+                format!("{} {{ {} }}", stringify!($name), fields.join(", "))
+            }
+        }
+    };
+}
+
+/// As in the library, plus [`Emit`].
+macro_rules! choice {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident,)* }) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name { $($variant,)* }
+
+        impl $name {
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+        }
+
+        impl crate::Emit for $name {
+            fn type_name() -> String {
+                stringify!($name).to_owned()
+            }
+            fn emit(&self, _: &mut crate::Source) -> String {
+                format!("{}::{self:?}", stringify!($name))
+            }
+        }
+    };
+}
+
+#[path = "src/knowledge/schema/mod.rs"]
+mod schema;
+
+use schema::{List, Number, PciDevice, Str, Tables, Versions};
+use version::{Capability, CudaVersion, Suffix, Target};
+
+/// A value that can be written as a Rust expression.
+trait Emit {
+    fn type_name() -> String;
+    fn emit(&self, out: &mut Source) -> String;
+}
+
+/// The source being written. A list becomes a `static` of its own, since only that lives as long as the program whatever it holds.
+#[derive(Default)]
+struct Source {
+    statics: String,
+    lists: usize,
+}
+
+macro_rules! emit {
+    ($($type:ty => $name:literal, |$value:ident| $expression:expr;)*) => {$(
+        impl Emit for $type {
+            fn type_name() -> String {
+                $name.to_owned()
+            }
+            fn emit(&self, _: &mut Source) -> String {
+                let $value = self;
+                $expression
+            }
+        }
+    )*};
+}
+
+emit! {
+    u32 => "u32", |n| n.to_string();
+    bool => "bool", |b| b.to_string();
+    Str => "Str", |s| format!("Cow::Borrowed({s:?})");
+    Versions => "Versions", |v| format!("Versions(Cow::Borrowed({:?}))", v.0);
+    Number => "Number", |n| format!("Number(Cow::Borrowed({:?}))", n.0);
+    PciDevice => "PciDevice", |p| format!("PciDevice({:#06x})", p.0);
+    CudaVersion => "CudaVersion", |c| format!("CudaVersion::new({}, {})", c.major, c.minor);
+    Capability => "Capability", |c| format!("Capability::new({}, {})", c.major, c.minor);
+    Target => "Target", |t| {
+        let suffix = match t.suffix {
+            None => "None",
+            Some(Suffix::Specific) => "Some(Suffix::Specific)",
+            Some(Suffix::Family) => "Some(Suffix::Family)",
+        };
+        format!("Target {{ capability: Capability::new({}, {}), suffix: {suffix} }}", t.capability.major, t.capability.minor)
+    };
+}
+
+impl<T: Emit> Emit for Option<T> {
+    fn type_name() -> String {
+        format!("Option<{}>", T::type_name())
+    }
+    fn emit(&self, out: &mut Source) -> String {
+        match self {
+            Some(value) => format!("Some({})", value.emit(out)),
+            None => "None".to_owned(),
+        }
+    }
+}
+
+impl<T: Emit + Clone + 'static> Emit for List<T> {
+    fn type_name() -> String {
+        format!("List<{}>", T::type_name())
+    }
+    fn emit(&self, out: &mut Source) -> String {
+        let items: Vec<String> = self.iter().map(|item| item.emit(out)).collect();
+        out.lists += 1;
+        let name = format!("L{}", out.lists);
+        // Writing into a String cannot fail.
+        let _ = writeln!(out.statics, "static {name}: &[{}] = &[{}];", T::type_name(), items.join(", "));
+        format!("Cow::Borrowed({name})")
+    }
+}
+
+fn read<T: Tables>() -> Result<T, String> {
+    let path = Path::new("rules").join(T::FILE);
+    println!("cargo::rerun-if-changed={}", path.display());
+    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let tables = T::parse(&path.to_string_lossy(), &text).map_err(|e| e.to_string())?;
+    tables.whole().map_err(|fault| format!("{}: table `{}` {}", path.display(), fault.key, fault.why))?;
+    Ok(tables)
+}
+
+/// Writes a function that gives the tables of one file.
+macro_rules! write_tables {
+    ($out:ident, $body:ident, $module:ident, $name:ident { $($table:ident),* }) => {{
+        let tables: schema::$module::$name = read()?;
+        let fields = [$((stringify!($table), tables.$table.len(), tables.$table.emit(&mut $out))),*];
+        if let Some((table, ..)) = fields.iter().find(|(_, rows, _)| *rows == 0) {
+            return Err(format!("{}: table `{table}` is empty", stringify!($module)));
+        }
+        let fields: Vec<String> = fields.into_iter().map(|(name, _, value)| format!("{name}: {value}")).collect();
+        let _ = writeln!($body, "pub(super) fn {}() -> {} {{ {} {{ {} }} }}", stringify!($module), stringify!($name), stringify!($name), fields.join(", "));
+    }};
+}
+
+fn write() -> Result<(), String> {
+    let mut out = Source::default();
+    let mut body = String::new();
+    write_tables!(out, body, cuda, CudaTables { toolkit, nvcc_build, release, minor_compat, driver_branch, glibc_clash, nvcc_can });
+    let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
+    fs::write(Path::new(&folder).join("tables.rs"), out.statics + &body).map_err(|e| e.to_string())
+}
+
+fn main() -> ExitCode {
+    for path in ["build.rs", "src/version.rs", "src/knowledge/schema", "rules"] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    match write() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("cargo::error={why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -5,5 +5,6 @@ pub mod binary;
 pub mod facts;
 pub mod finding;
 pub mod host;
+pub mod knowledge;
 pub mod text;
 pub mod version;

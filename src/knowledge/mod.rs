@@ -1,0 +1,75 @@
+//! What is known beforehand of CUDA, GPUs, torch, DeepSpeed and systems: the tables of `rules/`, and the questions they answer.
+//!
+//! The machine is asked first; the tables are the fallback, and what no table knows is answered with `None`, never with a guess.
+
+/// A row: a struct that reads from TOML and refuses unknown keys. The build script has its own form, which writes rows out too.
+macro_rules! record {
+    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+    };
+}
+
+/// A choice of names, written in the tables in kebab case.
+macro_rules! choice {
+    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name { $($(#[$variant_meta])* $variant,)* }
+
+        impl $name {
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+        }
+    };
+}
+
+pub mod cuda;
+mod embedded;
+pub mod schema;
+
+pub use schema::RulesError;
+use schema::{Fault, Tables, cuda::CudaTables};
+
+/// All tables, embedded or with the rows of a `--rules-dir` over them.
+///
+/// The embedded tables are constants of the program: making a `Knowledge` of them reads and allocates nothing.
+#[derive(Debug, Clone)]
+pub struct Knowledge {
+    pub cuda: CudaTables,
+}
+
+impl Knowledge {
+    /// The tables that the program was built with.
+    pub fn embedded() -> Self {
+        Self { cuda: embedded::cuda() }
+    }
+
+    /// The embedded tables with the rows of `files` (name and text of each) over them: a row with the key of an embedded one replaces it.
+    ///
+    /// # Errors
+    /// The first thing wrong in the first file that has something wrong: its name, line, row and key; or a file that is no table.
+    pub fn with_rules<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, RulesError> {
+        let mut all = Self::embedded();
+        for (name, text) in files {
+            match name.rsplit(['/', '\\']).next().unwrap_or(name) {
+                CudaTables::FILE => lay_over(&mut all.cuda, name, text)?,
+                _ => {
+                    let why = format!("no table has this name; there are {}", Self::FILES.join(", "));
+                    return Err(RulesError { file: name.to_owned(), line: None, row: None, key: None, why });
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The names that a file of a `--rules-dir` can have.
+    pub const FILES: &'static [&'static str] = &[CudaTables::FILE];
+}
+
+fn lay_over<T: Tables>(tables: &mut T, name: &str, text: &str) -> Result<(), RulesError> {
+    tables.overlay(T::parse(name, text)?);
+    tables.whole().map_err(|Fault { key, why }| RulesError { file: name.to_owned(), line: None, row: None, key: Some(key.to_owned()), why })
+}
