@@ -4,6 +4,7 @@
 pub mod binary;
 pub mod facts;
 pub mod finding;
+pub mod gpu;
 pub mod host;
 pub mod knowledge;
 pub mod text;

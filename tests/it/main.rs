@@ -2,15 +2,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod binary;
+mod fake;
+mod gpu;
 mod harness;
 mod util;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args = Arguments::from_args();
-    let trials: Vec<Trial> = [binary::trials(), harness::trials()].into_iter().flatten().collect();
+    let mut trials = Vec::new();
+    trials.extend(binary::trials());
+    trials.extend(gpu::trials());
+    trials.extend(harness::trials());
     if !args.list {
         util::print_ledger(&trials, &args);
     }

@@ -58,6 +58,12 @@ pub fn lab(part: &str) -> Result<PathBuf, String> {
     if path.exists() { Ok(path) } else { Err(format!("lab part `{part}` is missing")) }
 }
 
+/// A program on PATH.
+pub fn program(name: &str) -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|p| p.is_file()).ok_or(format!("no program `{name}`"))
+}
+
 /// One run of the built binary. The environment is empty but for PATH, LC_ALL and a HOME of its own.
 pub struct Doctor {
     program: OsString,

@@ -1,0 +1,68 @@
+//! What passes between the doctor and its worker: one request as an argument, one answer as a line of JSON on stdout.
+
+use crate::facts::gpu::{CallError, Device, Library, Status};
+use crate::facts::raw::HostPath;
+use crate::version::{CudaVersion, Dotted};
+use serde::{Deserialize, Serialize};
+
+/// The hidden subcommand that makes the binary a worker: `ds-doctor __worker REQUEST`.
+pub const SUBCOMMAND: &str = "__worker";
+
+/// What to ask. `library` is a file name, then the dynamic loader searches for it as it would for a CUDA program, or an absolute path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case")]
+pub enum Request {
+    /// All devices and versions from the management library. Initialises NVML, which may create device nodes.
+    Nvml { library: String },
+    /// The driver API's version; with `init` also what `cuInit` answers, which may create device nodes and take seconds.
+    /// `links` is an empty folder, the first one of the worker's LD_LIBRARY_PATH, where it may put links.
+    Driver { library: String, links: Option<HostPath>, init: bool },
+}
+
+/// What the worker found. Anything that kept it from answering at all (a signal, a hang) is told by the client instead.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "kebab-case")]
+pub enum Answer {
+    Nvml(NvmlAnswer),
+    Driver(DriverAnswer),
+    /// The loader finds no file of that name; its words.
+    NotFound {
+        why: String,
+    },
+    /// There is such a file, but it cannot be used; the loader's words, or the function it lacks.
+    Unusable {
+        why: String,
+    },
+    /// A panic was caught in the bindings.
+    Panicked {
+        why: String,
+    },
+    /// The request could not be read: client and worker are of different releases.
+    Refused {
+        why: String,
+    },
+}
+
+/// From the management library. Without a successful `init` all but `library` is empty.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NvmlAnswer {
+    pub library: Library,
+    pub init: Status,
+    pub driver: Option<Dotted>,
+    pub cuda: Option<CudaVersion>,
+    pub nvml: Option<Dotted>,
+    /// None when the number of devices could not be read (see `errors`).
+    pub devices: Option<Vec<Device>>,
+    pub errors: Vec<CallError>,
+}
+
+/// From the driver API library.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriverAnswer {
+    pub library: Library,
+    /// What `cuDriverGetVersion` answered.
+    pub status: Status,
+    pub cuda: Option<CudaVersion>,
+    /// What `cuInit` answered, if it was asked.
+    pub init: Option<Status>,
+}

@@ -1,0 +1,77 @@
+//! What runs in the child process: one question, one line of answer.
+
+use super::protocol::{Answer, Request, SUBCOMMAND};
+use super::{driver, nvml};
+use rustix::process::{Resource, Rlimit, Signal};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+
+/// The exit code of a call that could not be understood.
+const WRONG_USE: u8 = 2;
+
+/// The worker's whole run, when this process was started as one; `None` for any other command line.
+///
+/// Called before everything else in `main`: no logger, no option, no configuration may matter here.
+pub fn entry() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    if args.next()? != SUBCOMMAND {
+        return None;
+    }
+    Some(match run(args.next()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            let _ = writeln!(io::stderr(), "{SUBCOMMAND} is for the doctor's own use: {why}");
+            ExitCode::from(WRONG_USE)
+        }
+    })
+}
+
+fn run(request: Option<OsString>) -> Result<(), String> {
+    if io::stdout().is_terminal() {
+        return Err("it asks GPU libraries on the doctor's behalf and answers in JSON".to_owned());
+    }
+    let request = request.and_then(|r| r.into_string().ok()).ok_or("no request")?;
+    let mut out = private_stdout().map_err(|e| format!("stdout: {e}"))?;
+    leave_no_trace();
+    let answer = match serde_json::from_str(&request) {
+        Ok(request) => answer(&request),
+        Err(e) => Answer::Refused { why: e.to_string() },
+    };
+    let mut line = serde_json::to_vec(&answer).map_err(|e| e.to_string())?;
+    line.push(b'\n');
+    // One write: the parent acts on the first whole line.
+    out.write_all(&line).map_err(|e| format!("stdout: {e}"))
+}
+
+/// The answer's own way out. Whatever a library prints on stdout (a toolkit's stub does) goes to stderr from here on.
+fn private_stdout() -> io::Result<File> {
+    let out = rustix::io::fcntl_dupfd_cloexec(io::stdout(), 3)?;
+    rustix::stdio::dup2_stdout(io::stderr())?;
+    Ok(out.into())
+}
+
+fn leave_no_trace() {
+    // A crash is expected and reported: no core file. 1 rather than 0, because 0 does not stop a dump that goes to a program (core(5)).
+    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) });
+    // A doctor that is killed takes a hanging worker with it.
+    let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+}
+
+/// The bindings panic over what they do not find; the hook's own message would only be noise on stderr.
+fn answer(request: &Request) -> Answer {
+    panic::set_hook(Box::new(|_| ()));
+    let caught = panic::catch_unwind(AssertUnwindSafe(|| match request {
+        Request::Nvml { library } => nvml::ask(library).map(Answer::Nvml),
+        Request::Driver { library, links, init } => driver::ask(library, links.as_deref(), *init).map(Answer::Driver),
+    }));
+    match caught {
+        Ok(answered) => answered.unwrap_or_else(|instead| instead),
+        Err(payload) => {
+            let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
+            Answer::Panicked { why: text.unwrap_or("a panic without a message").to_owned() }
+        }
+    }
+}
