@@ -1,6 +1,6 @@
 //! Starts the worker and turns whatever becomes of it into an answer: it always ends, within its time limit.
 
-use super::protocol::{Answer, DriverAnswer, NvmlAnswer, Request, SUBCOMMAND};
+use super::protocol::{Answer, DriverAnswer, NvmlAnswer, Request, SUBCOMMAND, Trouble};
 use crate::facts::observed::Observed;
 use crate::facts::raw::HostPath;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -78,11 +78,11 @@ impl Client {
 
     /// The devices and versions that NVML (`libnvidia-ml.so.1`) tells.
     pub fn nvml(&self, library: &str) -> Observed<NvmlAnswer> {
-        let answered = |answer| match answer {
-            Answer::Nvml(answer) => Ok(answer),
-            other => Err(other),
-        };
-        self.ask(&Request::Nvml { library: library.to_owned() }).observe(library, answered)
+        self.ask(&Request::Nvml { library: library.to_owned() }).observe(library, |answer| match answer {
+            Answer::Nvml(answer) => Ok(*answer),
+            Answer::Trouble(trouble) => Err(Some(trouble)),
+            Answer::Driver(_) => Err(None),
+        })
     }
 
     /// The driver API's version (`libcuda.so.1`), and with `init` what `cuInit` answers.
@@ -92,11 +92,11 @@ impl Client {
             Err(e) => return Observed::failed(format!("no temporary folder: {e}")),
         };
         let request = Request::Driver { library: library.to_owned(), links: Some(HostPath::new(links.path())), init };
-        let answered = |answer| match answer {
-            Answer::Driver(answer) => Ok(answer),
-            other => Err(other),
-        };
-        self.ask_with(&request, Some(links.path())).observe(library, answered)
+        self.ask_with(&request, Some(links.path())).observe(library, |answer| match answer {
+            Answer::Driver(answer) => Ok(*answer),
+            Answer::Trouble(trouble) => Err(Some(trouble)),
+            Answer::Nvml(_) => Err(None),
+        })
     }
 
     pub fn ask(&self, request: &Request) -> Reply {
@@ -149,16 +149,16 @@ impl Client {
 }
 
 impl Reply {
-    /// In the four answers of a fact. `library` is named in the words.
-    fn observe<T>(self, library: &str, wanted: impl FnOnce(Answer) -> Result<T, Answer>) -> Observed<T> {
+    /// In the four answers of a fact. `library` is named in the words; `wanted` gives `Err(None)` for the answer to another question.
+    fn observe<T>(self, library: &str, wanted: impl FnOnce(Answer) -> Result<T, Option<Trouble>>) -> Observed<T> {
         let because = |stderr: String| stderr.lines().last().map(|last| format!(": {last}")).unwrap_or_default();
         Observed::failed(match self {
             Self::Answered(answer) => match wanted(answer) {
                 Ok(value) => return Observed::seen(value),
-                Err(Answer::NotFound { .. }) => return Observed::absent([library]),
-                Err(Answer::Unusable { why } | Answer::Refused { why }) => why,
-                Err(Answer::Panicked { why }) => format!("asking {library}: {why}"),
-                Err(Answer::Nvml(_) | Answer::Driver(_)) => format!("asking {library}: the answer to another question"),
+                Err(Some(Trouble::NotFound(_))) => return Observed::absent([library]),
+                Err(Some(Trouble::Unusable(why))) => why,
+                Err(Some(Trouble::Refused(why) | Trouble::Panicked(why))) => format!("asking {library}: {why}"),
+                Err(None) => format!("asking {library}: the answer to another question"),
             },
             Self::Died { signal, stderr } => format!("{library} crashed when asked (signal {signal}){}", because(stderr)),
             Self::Ended { code, stderr } => {

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "foreign functions")]
 
 use super::loader;
-use super::protocol::{Answer, DriverAnswer};
+use super::protocol::{DriverAnswer, Trouble};
 use crate::facts::gpu::Status;
 use crate::version::CudaVersion;
 use cudarc::driver::sys;
@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::path::Path;
 
 /// Asks the library that the loader finds under `name`. `links` is the folder in front of this process' LD_LIBRARY_PATH.
-pub fn ask(name: &str, links: Option<&Path>, init: bool) -> Result<DriverAnswer, Answer> {
+pub fn ask(name: &str, links: Option<&Path>, init: bool) -> Result<DriverAnswer, Trouble> {
     let library = loader::open(name, "cuDriverGetVersion")?;
     // cudarc panics over a missing function, so look first.
     // SAFETY: only looked up, never called through this type.
@@ -19,16 +19,16 @@ pub fn ask(name: &str, links: Option<&Path>, init: bool) -> Result<DriverAnswer,
     // in the first folder of the search makes both names one file.
     if let Some(links) = links {
         let Some(path) = &library.path else {
-            return Err(Answer::Unusable { why: format!("{name} was opened, but from which file cannot be told") });
+            return Err(Trouble::Unusable(format!("{name} was opened, but from which file cannot be told")));
         };
         let link = links.join("libcuda.so");
         if let Err(e) = std::os::unix::fs::symlink(path, &link) {
-            return Err(Answer::Refused { why: format!("{}: {e}", link.display()) });
+            return Err(Trouble::Refused(format!("{}: {e}", link.display())));
         }
     }
     // SAFETY: opens the library once more, which is open already, and closes that second handle only.
     if !unsafe { sys::is_culib_present() } {
-        return Err(Answer::Unusable { why: format!("{name} was opened once and could not be opened again") });
+        return Err(Trouble::Unusable(format!("{name} was opened once and could not be opened again")));
     }
     let mut macro_value: c_int = 0;
     // SAFETY: the pointer is valid for the call, and the function was looked up above.

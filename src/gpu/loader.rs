@@ -1,7 +1,7 @@
 //! Opening a driver library and saying which file that was.
 #![expect(unsafe_code, reason = "dlopen and dlsym")]
 
-use super::protocol::Answer;
+use super::protocol::Trouble;
 use crate::facts::gpu::Library;
 use crate::facts::raw::HostPath;
 use crate::version::Dotted;
@@ -18,7 +18,7 @@ pub struct Loaded {
 }
 
 /// Opens `name` (searched for) or an absolute path. `known` is a function of the library, used to find the file it came from.
-pub fn open(name: &str, known: &str) -> Result<Loaded, Answer> {
+pub fn open(name: &str, known: &str) -> Result<Loaded, Trouble> {
     // RTLD_LOCAL: its symbols must not take the place of others. RTLD_LAZY, as libcudart opens it: a function that is missing but never
     // called does no harm.
     // SAFETY: the library's initialisers run. They are foreign code, which is why this process exists.
@@ -29,7 +29,7 @@ pub fn open(name: &str, known: &str) -> Result<Loaded, Answer> {
             let why = words(&e);
             // The loader names the file that it could not open; another name than ours is a missing dependency of a file that is there.
             let absent = why.contains("No such file or directory") && why.starts_with(&format!("{name}:"));
-            return Err(if absent { Answer::NotFound { why } } else { Answer::Unusable { why } });
+            return Err(if absent { Trouble::NotFound(why) } else { Trouble::Unusable(why) });
         }
     };
     let mut loaded = Loaded { handle, asked: name.to_owned(), path: None };
@@ -45,11 +45,11 @@ impl Loaded {
     ///
     /// # Safety
     /// `T` must be a function pointer of the type that the library gives this symbol.
-    pub unsafe fn function<T: Copy>(&self, name: &str) -> Result<T, Answer> {
+    pub unsafe fn function<T: Copy>(&self, name: &str) -> Result<T, Trouble> {
         // SAFETY: the caller vouches for the type; the handle is never closed, so the pointer stays valid.
         match unsafe { self.handle.get::<T>(name.as_bytes()) } {
             Ok(symbol) => Ok(*symbol),
-            Err(_) => Err(Answer::Unusable { why: format!("{} has no function {name}", self.shown()) }),
+            Err(_) => Err(Trouble::Unusable(format!("{} has no function {name}", self.shown()))),
         }
     }
 
@@ -93,7 +93,7 @@ fn version_in_name(path: &Path) -> Option<Dotted> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used)]
+#[expect(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
@@ -120,12 +120,12 @@ mod tests {
 
     #[test]
     fn absent_and_unusable_are_told_apart() {
-        assert!(matches!(open("libno-such-library.so.1", "f"), Err(Answer::NotFound { .. })));
+        assert!(matches!(open("libno-such-library.so.1", "f"), Err(Trouble::NotFound(_))));
         let folder = tempfile::tempdir().unwrap();
         let junk = folder.path().join("libjunk.so.1");
         std::fs::write(&junk, "not a library").unwrap();
         match open(junk.to_str().unwrap(), "f") {
-            Err(Answer::Unusable { why }) => assert!(why.contains("file too short") || why.contains("invalid ELF header"), "{why}"),
+            Err(Trouble::Unusable(why)) => assert!(why.contains("file too short") || why.contains("invalid ELF header"), "{why}"),
             _ => panic!("junk was opened"),
         }
     }

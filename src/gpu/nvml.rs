@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "one function that the wrapper does not offer")]
 
 use super::loader;
-use super::protocol::{Answer, NvmlAnswer};
+use super::protocol::{NvmlAnswer, Trouble};
 use crate::facts::gpu::{CallError, ComputeMode, Device, Memory, Mig, MigInstance, Status};
 use crate::version::{Capability, CudaVersion};
 use nvml_wrapper::enum_wrappers::device::ComputeMode as Mode;
@@ -17,7 +17,7 @@ const MOST_DEVICES: u32 = 1024;
 const MOST_INSTANCES: u32 = 64;
 
 /// Asks the library that the loader finds under `name`.
-pub fn ask(name: &str) -> Result<NvmlAnswer, Answer> {
+pub fn ask(name: &str) -> Result<NvmlAnswer, Trouble> {
     let library = loader::open(name, "nvmlInit_v2")?;
     // SAFETY: only looked up. Every driver since 2013 has it; a file without it is no management library.
     unsafe { library.function::<unsafe extern "C" fn() -> c_uint>("nvmlInit_v2") }?;
@@ -31,7 +31,7 @@ pub fn ask(name: &str) -> Result<NvmlAnswer, Answer> {
             let fault = fault("nvmlInit_v2", e);
             return match fault.code {
                 Some(code) => Ok(NvmlAnswer { init: status(code), ..answer }),
-                None => Err(Answer::Unusable { why: fault.why }),
+                None => Err(Trouble::Unusable(fault.why)),
             };
         }
     };

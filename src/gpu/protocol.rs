@@ -23,24 +23,23 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    Nvml(NvmlAnswer),
-    Driver(DriverAnswer),
+    Nvml(Box<NvmlAnswer>),
+    Driver(Box<DriverAnswer>),
+    Trouble(Trouble),
+}
+
+/// Why the library could not be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "trouble", content = "why", rename_all = "kebab-case")]
+pub enum Trouble {
     /// The loader finds no file of that name; its words.
-    NotFound {
-        why: String,
-    },
+    NotFound(String),
     /// There is such a file, but it cannot be used; the loader's words, or the function it lacks.
-    Unusable {
-        why: String,
-    },
+    Unusable(String),
     /// A panic was caught in the bindings.
-    Panicked {
-        why: String,
-    },
-    /// The request could not be read: client and worker are of different releases.
-    Refused {
-        why: String,
-    },
+    Panicked(String),
+    /// The request cannot be read or carried out: client and worker are of different releases.
+    Refused(String),
 }
 
 /// From the management library. Without a successful `init` all but `library` is empty.

@@ -1,6 +1,6 @@
 //! What runs in the child process: one question, one line of answer.
 
-use super::protocol::{Answer, Request, SUBCOMMAND};
+use super::protocol::{Answer, Request, SUBCOMMAND, Trouble};
 use super::{driver, nvml};
 use rustix::process::{Resource, Rlimit, Signal};
 use std::ffi::OsString;
@@ -38,7 +38,7 @@ fn run(request: Option<OsString>) -> Result<(), String> {
     leave_no_trace();
     let answer = match serde_json::from_str(&request) {
         Ok(request) => answer(&request),
-        Err(e) => Answer::Refused { why: e.to_string() },
+        Err(e) => Answer::Trouble(Trouble::Refused(e.to_string())),
     };
     let mut line = serde_json::to_vec(&answer).map_err(|e| e.to_string())?;
     line.push(b'\n');
@@ -64,14 +64,14 @@ fn leave_no_trace() {
 fn answer(request: &Request) -> Answer {
     panic::set_hook(Box::new(|_| ()));
     let caught = panic::catch_unwind(AssertUnwindSafe(|| match request {
-        Request::Nvml { library } => nvml::ask(library).map(Answer::Nvml),
-        Request::Driver { library, links, init } => driver::ask(library, links.as_deref(), *init).map(Answer::Driver),
+        Request::Nvml { library } => nvml::ask(library).map(|a| Answer::Nvml(Box::new(a))),
+        Request::Driver { library, links, init } => driver::ask(library, links.as_deref(), *init).map(|a| Answer::Driver(Box::new(a))),
     }));
     match caught {
-        Ok(answered) => answered.unwrap_or_else(|instead| instead),
+        Ok(answered) => answered.unwrap_or_else(Answer::Trouble),
         Err(payload) => {
             let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
-            Answer::Panicked { why: text.unwrap_or("a panic without a message").to_owned() }
+            Answer::Trouble(Trouble::Panicked(text.unwrap_or("a panic without a message").to_owned()))
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::util::{BINARY, Doctor, lab, trial, trial_with};
 use ds_doctor::facts::gpu::{ComputeMode, Device, Memory};
 use ds_doctor::facts::observed::Observed;
 use ds_doctor::gpu::client::{Client, Reply};
-use ds_doctor::gpu::protocol::{Answer, DriverAnswer, NvmlAnswer, Request};
+use ds_doctor::gpu::protocol::{Answer, DriverAnswer, NvmlAnswer, Request, Trouble};
 use ds_doctor::version::{Capability, CudaVersion};
 use libtest_mimic::Trial;
 use std::os::unix::fs::PermissionsExt;
@@ -318,11 +318,13 @@ fn process() -> Vec<Trial> {
             let out = Doctor::new(["__worker", request]).run();
             assert_eq!((out.code, out.stderr.as_str()), (Some(0), ""));
             let answer: Answer = serde_json::from_str(out.stdout.strip_suffix('\n').unwrap()).unwrap();
-            assert!(matches!(answer, Answer::NotFound { why } if why.starts_with("libnvidia-ml-of-no-driver.so.1: cannot open")));
+            assert!(
+                matches!(answer, Answer::Trouble(Trouble::NotFound(why)) if why.starts_with("libnvidia-ml-of-no-driver.so.1: cannot open"))
+            );
         }),
         trial("gpu::worker_refuses_what_it_does_not_know", || {
             let out = Doctor::new(["__worker", r#"{"ask":"something-new"}"#]).run();
-            assert!(matches!(serde_json::from_str(&out.stdout), Ok(Answer::Refused { .. })), "{out:?}");
+            assert!(matches!(serde_json::from_str(&out.stdout), Ok(Answer::Trouble(Trouble::Refused(_)))), "{out:?}");
             let out = Doctor::new(["__worker"]).run();
             assert_eq!((out.code, out.stdout.as_str()), (Some(2), ""));
             assert_eq!(out.stderr, "__worker is for the doctor's own use: no request\n");
@@ -364,8 +366,8 @@ fn process() -> Vec<Trial> {
         }),
         trial("gpu::client_takes_the_first_whole_line_and_ends_the_worker", move || {
             let begin = Instant::now();
-            let answered = ask("echo '{\"answer\":\"not-found\",\"why\":\"w\"}'; sleep 60", 10_000);
-            assert_eq!(answered, Reply::Answered(Answer::NotFound { why: "w".to_owned() }));
+            let answered = ask("echo '{\"answer\":\"trouble\",\"trouble\":\"not-found\",\"why\":\"w\"}'; sleep 60", 10_000);
+            assert_eq!(answered, Reply::Answered(Answer::Trouble(Trouble::NotFound("w".to_owned()))));
             assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
         }),
         trial("gpu::client_names_a_worker_that_cannot_start", || {
