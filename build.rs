@@ -13,7 +13,7 @@ mod version;
 /// As in the library, plus [`Emit`].
 macro_rules! record {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
-        #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
 
@@ -156,6 +156,7 @@ fn write() -> Result<(), String> {
     let mut out = Source::default();
     let mut body = String::new();
     write_tables!(out, body, cuda, CudaTables { toolkit, nvcc_build, release, minor_compat, driver_branch, glibc_clash, nvcc_can });
+    write_tables!(out, body, gpus, GpuTables { arch, runs_on, family, alias, ambiguous, virtual_gpu, pci_range, gpu });
     let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
     fs::write(Path::new(&folder).join("tables.rs"), out.statics + &body).map_err(|e| e.to_string())
 }

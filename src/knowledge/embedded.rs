@@ -1,6 +1,7 @@
 //! The tables as build.rs wrote them: constants, in the data of the program.
 
 use super::schema::cuda::*;
+use super::schema::gpus::*;
 #[allow(unused_imports, reason = "which of these the constants name depends on the tables")]
 use super::schema::{List, Number, PciDevice, Str, Versions};
 use crate::version::{Capability, CudaVersion, Suffix, Target};

@@ -6,7 +6,7 @@
 macro_rules! record {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
     };
@@ -28,10 +28,13 @@ macro_rules! choice {
 
 pub mod cuda;
 mod embedded;
+pub mod gpu;
 pub mod schema;
 
 pub use schema::RulesError;
-use schema::{Fault, Tables, cuda::CudaTables};
+use schema::cuda::CudaTables;
+use schema::gpus::GpuTables;
+use schema::{Fault, Tables};
 
 /// All tables, embedded or with the rows of a `--rules-dir` over them.
 ///
@@ -39,12 +42,13 @@ use schema::{Fault, Tables, cuda::CudaTables};
 #[derive(Debug, Clone)]
 pub struct Knowledge {
     pub cuda: CudaTables,
+    pub gpus: GpuTables,
 }
 
 impl Knowledge {
     /// The tables that the program was built with.
     pub fn embedded() -> Self {
-        Self { cuda: embedded::cuda() }
+        Self { cuda: embedded::cuda(), gpus: embedded::gpus() }
     }
 
     /// The embedded tables with the rows of `files` (name and text of each) over them: a row with the key of an embedded one replaces it.
@@ -56,6 +60,7 @@ impl Knowledge {
         for (name, text) in files {
             match name.rsplit(['/', '\\']).next().unwrap_or(name) {
                 CudaTables::FILE => lay_over(&mut all.cuda, name, text)?,
+                GpuTables::FILE => lay_over(&mut all.gpus, name, text)?,
                 _ => {
                     let why = format!("no table has this name; there are {}", Self::FILES.join(", "));
                     return Err(RulesError { file: name.to_owned(), line: None, row: None, key: None, why });
@@ -66,7 +71,7 @@ impl Knowledge {
     }
 
     /// The names that a file of a `--rules-dir` can have.
-    pub const FILES: &'static [&'static str] = &[CudaTables::FILE];
+    pub const FILES: &'static [&'static str] = &[CudaTables::FILE, GpuTables::FILE];
 }
 
 fn lay_over<T: Tables>(tables: &mut T, name: &str, text: &str) -> Result<(), RulesError> {

@@ -113,4 +113,5 @@ macro_rules! tables {
 }
 
 pub mod cuda;
+pub mod gpus;
 pub mod load;
