@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 pub struct Interpreter {
     /// As found: `/opt/venv/bin/python3`, shims already resolved.
     pub path: HostPath,
+    /// Every path that leads to it (`python3` and `python` of one folder, a pyenv shim), in the order of `sources`: what a search of
+    /// PATH finds is looked up here.
+    #[serde(default)]
+    pub paths: Vec<HostPath>,
     /// The program behind all links.
     pub real: HostPath,
     pub sources: Vec<Source>,
@@ -22,7 +26,8 @@ pub struct Interpreter {
     pub kind: EnvironmentKind,
     /// `sys.prefix`
     pub prefix: HostPath,
-    /// `sys.base_prefix`: where the headers come from.
+    /// `sys.base_prefix`: where the headers come from. Empty, as `prefix` is, where it cannot be known; `torch` and the others are
+    /// `Failed` then.
     pub base_prefix: HostPath,
     /// Folders packages are imported from, in order.
     #[serde(default)]
@@ -70,9 +75,15 @@ impl Interpreter {
         self.packages.iter().find(|package| package.name == name)
     }
 
-    /// `311`, `313t`: as in extension cache folders.
+    /// `311`, `313t`: as in extension cache folders. Source: `_get_build_directory` of torch/utils/cpp_extension.py, which appends
+    /// `sys.abiflags` (`m` up to 3.7, `t` without the global lock).
     pub fn tag(&self) -> Option<String> {
-        let version = self.version.as_ref()?;
-        Some(format!("{}{}", version.major(), version.minor()))
+        let version = self.version.as_ref().filter(|version| version.parts.len() > 1)?;
+        let flags = match (version.major(), version.minor()) {
+            _ if self.free_threaded => "t",
+            (3, 2..=7) => "m",
+            _ => "",
+        };
+        Some(format!("{}{}{flags}", version.major(), version.minor()))
     }
 }

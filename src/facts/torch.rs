@@ -38,7 +38,8 @@ pub struct Torch {
     /// What its own libraries need and where they search: `libtorch_cuda.so`, `libtorch_python.so`, `libc10_cuda.so`…
     #[serde(default)]
     pub libs: BTreeMap<String, ElfFacts>,
-    /// Seconds since 1970 of version.py: when this torch was installed.
+    /// Seconds since 1970: when this torch was installed. The later time of version.py and of its package's RECORD, since uv links
+    /// files that are older than the environment.
     #[serde(default)]
     pub installed: Option<i64>,
 }
