@@ -1,6 +1,7 @@
 //! Reading by position, bounded by the length of what is read.
 
 use std::io;
+use std::os::unix::fs::FileExt;
 
 /// Bytes that can be read at any position without moving a cursor: a file, a slice, a part of an archive.
 ///
@@ -39,6 +40,30 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         (**self).read_at(offset, buf)
+    }
+}
+
+/// An open file and its length.
+#[derive(Debug)]
+pub struct FileAt<F> {
+    file: F,
+    length: u64,
+}
+
+impl<F: FileExt> FileAt<F> {
+    /// `length` in bytes, from the file's metadata: asked once, not at every read.
+    pub fn new(file: F, length: u64) -> Self {
+        Self { file, length }
+    }
+}
+
+impl<F: FileExt> ReadAt for FileAt<F> {
+    fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod elf;
 mod ldcache;
+mod strings;
 
 use ds_doctor::binary::ReadAt;
 use libtest_mimic::Trial;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn trials() -> Vec<Trial> {
-    [elf::trials(), ldcache::trials()].into_iter().flatten().collect()
+    [elf::trials(), ldcache::trials(), strings::trials()].into_iter().flatten().collect()
 }
 
 /// A file read by position that counts what it costs.
