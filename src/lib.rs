@@ -2,10 +2,12 @@
 //! with it, pure checks judge that against knowledge tables, and renderers print the findings.
 
 pub mod binary;
+pub mod collect;
 pub mod facts;
 pub mod finding;
 pub mod gpu;
 pub mod host;
 pub mod knowledge;
+pub mod model;
 pub mod text;
 pub mod version;

@@ -136,6 +136,9 @@ pub struct DriverFacts {
     pub libcuda: Observed<LibcudaFacts>,
     /// The GPUs that the kernel module lists, read without NVML.
     pub listed: Vec<ListedGpu>,
+    /// From /proc/driver/nvidia/params: who may use the device nodes, and whether the driver makes them itself.
+    #[serde(default)]
+    pub node_policy: Option<NodePolicy>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,6 +194,16 @@ pub struct ListedGpu {
     pub minor: Option<u32>,
     /// Excluded by a module parameter.
     pub excluded: bool,
+}
+
+/// Parameters of the kernel module. The library that opens a device first makes the nodes so, unless told not to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodePolicy {
+    pub made_by_driver: bool,
+    pub uid: u32,
+    pub gid: u32,
+    /// Permission bits; everybody (0666) unless the administrator changed them.
+    pub mode: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

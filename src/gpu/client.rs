@@ -1,4 +1,5 @@
 //! Starts the worker and turns whatever becomes of it into an answer: it always ends, within its time limit.
+#![expect(clippy::disallowed_methods, reason = "starts the worker")]
 
 use super::protocol::{Answer, DriverAnswer, NvmlAnswer, Request, SUBCOMMAND, Trouble};
 use crate::facts::observed::Observed;

@@ -1,5 +1,6 @@
 //! Opening a driver library and saying which file that was.
 #![expect(unsafe_code, reason = "dlopen and dlsym")]
+#![expect(clippy::disallowed_methods, reason = "runs in the worker, which looks at its own memory map")]
 
 use super::protocol::Trouble;
 use crate::facts::gpu::Library;

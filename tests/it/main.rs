@@ -6,6 +6,7 @@ mod fake;
 mod gpu;
 mod harness;
 mod util;
+mod visible;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     trials.extend(binary::trials());
     trials.extend(gpu::trials());
     trials.extend(harness::trials());
+    trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);
     }

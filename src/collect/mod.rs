@@ -1,0 +1,3 @@
+//! Facts from the host, one file per topic: all candidates, no choices.
+
+pub mod gpu;
