@@ -30,10 +30,12 @@ pub mod cuda;
 mod embedded;
 pub mod gpu;
 pub mod schema;
+pub mod torch;
 
 pub use schema::RulesError;
 use schema::cuda::CudaTables;
 use schema::gpus::GpuTables;
+use schema::torch::TorchTables;
 use schema::{Fault, Tables};
 
 /// All tables, embedded or with the rows of a `--rules-dir` over them.
@@ -43,12 +45,13 @@ use schema::{Fault, Tables};
 pub struct Knowledge {
     pub cuda: CudaTables,
     pub gpus: GpuTables,
+    pub torch: TorchTables,
 }
 
 impl Knowledge {
     /// The tables that the program was built with.
     pub fn embedded() -> Self {
-        Self { cuda: embedded::cuda(), gpus: embedded::gpus() }
+        Self { cuda: embedded::cuda(), gpus: embedded::gpus(), torch: embedded::torch() }
     }
 
     /// The embedded tables with the rows of `files` (name and text of each) over them: a row with the key of an embedded one replaces it.
@@ -61,6 +64,7 @@ impl Knowledge {
             match name.rsplit(['/', '\\']).next().unwrap_or(name) {
                 CudaTables::FILE => lay_over(&mut all.cuda, name, text)?,
                 GpuTables::FILE => lay_over(&mut all.gpus, name, text)?,
+                TorchTables::FILE => lay_over(&mut all.torch, name, text)?,
                 _ => {
                     let why = format!("no table has this name; there are {}", Self::FILES.join(", "));
                     return Err(RulesError { file: name.to_owned(), line: None, row: None, key: None, why });
@@ -71,7 +75,22 @@ impl Knowledge {
     }
 
     /// The names that a file of a `--rules-dir` can have.
-    pub const FILES: &'static [&'static str] = &[CudaTables::FILE, GpuTables::FILE];
+    pub const FILES: &'static [&'static str] = &[CudaTables::FILE, GpuTables::FILE, TorchTables::FILE];
+}
+
+/// A row that holds for a range of versions.
+#[derive(Debug)]
+pub struct Ranged<'a, R> {
+    pub row: &'a R,
+    /// Whether the tables were made with this version in sight. If not, the row is that of the newest version known, a forecast.
+    pub known: bool,
+}
+
+impl<R> std::ops::Deref for Ranged<'_, R> {
+    type Target = R;
+    fn deref(&self) -> &R {
+        self.row
+    }
 }
 
 fn lay_over<T: Tables>(tables: &mut T, name: &str, text: &str) -> Result<(), RulesError> {

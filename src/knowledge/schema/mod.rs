@@ -115,3 +115,26 @@ macro_rules! tables {
 pub mod cuda;
 pub mod gpus;
 pub mod load;
+pub mod torch;
+
+/// Refuses ranges of which two hold one version. Judged where a range begins or ends, and beside.
+fn one_at_most<'a>(table: &'static str, ranges: impl Iterator<Item = &'a Versions>) -> Result<(), Fault> {
+    let ranges: Vec<&Versions> = ranges.collect();
+    for version in ranges.iter().flat_map(|range| range.edges()) {
+        let holding: Vec<&str> = ranges.iter().filter(|range| range.contain(&version)).map(|range| range.0.as_ref()).collect();
+        if let [a, b, ..] = holding.as_slice() {
+            return Err(Fault::new(table, format!("has two rows for {version}: `{a}` and `{b}`")));
+        }
+    }
+    Ok(())
+}
+
+/// As [`one_at_most`], and each of `versions` must be in one.
+fn one_each<'a>(table: &'static str, ranges: impl Iterator<Item = &'a Versions>, versions: &[semver::Version]) -> Result<(), Fault> {
+    let ranges: Vec<&Versions> = ranges.collect();
+    one_at_most(table, ranges.iter().copied())?;
+    match versions.iter().find(|version| !ranges.iter().any(|range| range.contain(version))) {
+        Some(version) => Err(Fault::new(table, format!("has no row for {version}"))),
+        None => Ok(()),
+    }
+}
