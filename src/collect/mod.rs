@@ -1,3 +1,138 @@
 //! Facts from the host, one file per topic: all candidates, no choices.
 
+pub mod env;
 pub mod gpu;
+pub mod program;
+pub mod search;
+
+use crate::binary::FileAt;
+use crate::facts::gpu::GpuFacts;
+use crate::facts::observed::Observed;
+use crate::facts::snapshot::{SCHEMA, Snapshot, Subject};
+use crate::host::Host;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What a collector met that is no fact of its topic, one sentence each.
+pub type Notes = Vec<String>;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Time limit of each child.
+    pub timeout: Duration,
+    /// The interpreter asked for (`--python`), a candidate beside those that are found.
+    pub python: Option<PathBuf>,
+    /// Ask the driver, where there are signs of one.
+    pub ask_gpu: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(10), python: None, ask_gpu: true }
+    }
+}
+
+/// Everything about the machine, the topics gathered side by side. A collector that panics leaves a `Failed` topic; those of the
+/// environment and of programs have no such answer, and nothing could be judged without them: their panic goes on.
+pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
+    thread::scope(|scope| {
+        let env = topic(scope, |notes| env::collect(host, notes));
+        let programs = topic(scope, |notes| program::collect(host, &[], notes));
+        let gpu = topic(scope, |_| if options.ask_gpu { gpu::gpu(host, options.timeout) } else { GpuFacts::default() });
+
+        let mut notes = Notes::new();
+        let env = whole(env, &mut notes);
+        let programs = whole(programs, &mut notes);
+        let gpu = or(gpu, &mut notes, |why| GpuFacts {
+            devices: Observed::failed(why),
+            driver: Observed::failed(why),
+            pci: Observed::failed(why),
+            nodes: Vec::new(),
+        });
+        Snapshot {
+            schema: SCHEMA,
+            tool: format!("{} {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")),
+            taken: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX)),
+            subject: host.root().map_or(Subject::Machine, |root| Subject::Tree { root: root.into() }),
+            env,
+            programs,
+            gpu,
+            notes,
+            ..Snapshot::default()
+        }
+    })
+}
+
+type Running<'s, T> = ScopedJoinHandle<'s, (T, Notes)>;
+
+fn topic<'s, T: Send + 's>(scope: &'s Scope<'s, '_>, collect: impl FnOnce(&mut Notes) -> T + Send + 's) -> Running<'s, T> {
+    scope.spawn(move || {
+        let mut notes = Notes::new();
+        (collect(&mut notes), notes)
+    })
+}
+
+/// The facts; a panic of the collector goes on.
+fn whole<T>(running: Running<'_, T>, notes: &mut Notes) -> T {
+    match running.join() {
+        Ok((facts, said)) => {
+            notes.extend(said);
+            facts
+        }
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// The facts, or after a panic of the collector what `failed` makes of it.
+fn or<T>(running: Running<'_, T>, notes: &mut Notes, failed: impl FnOnce(&str) -> T) -> T {
+    match running.join() {
+        Ok((facts, said)) => {
+            notes.extend(said);
+            facts
+        }
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+            failed(&format!("the collector panicked: {}", words.unwrap_or("no message")))
+        }
+    }
+}
+
+/// A regular file for the binary readers.
+///
+/// # Errors
+/// As [`Host::open`].
+pub fn open(host: &dyn Host, path: &Path) -> io::Result<FileAt<File>> {
+    let file = host.open(path)?;
+    let length = file.metadata()?.len();
+    Ok(FileAt::new(file, length))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::host::{Environment, Rooted};
+
+    #[test]
+    fn an_empty_tree_gives_a_snapshot() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Rooted::new(dir.path(), Environment::new()).unwrap();
+        let snapshot = snapshot(&host, &Options::default());
+        assert_eq!(snapshot.schema, SCHEMA);
+        assert!(matches!(&snapshot.subject, Subject::Tree { root } if **root == *dir.path().canonicalize().unwrap()));
+        assert!(snapshot.taken > 1_700_000_000);
+        assert_eq!((snapshot.programs.len(), snapshot.env.vars.len()), (0, 0));
+        assert!(snapshot.notes.is_empty(), "{:?}", snapshot.notes);
+    }
+
+    #[test]
+    fn a_panic_becomes_failed() {
+        let mut notes = Notes::new();
+        let facts: Observed<()> =
+            thread::scope(|scope| or(topic(scope, |_| panic!("broken {}", 1)), &mut notes, |why| Observed::failed(why)));
+        assert_eq!(facts, Observed::failed("the collector panicked: broken 1"));
+    }
+}

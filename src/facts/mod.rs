@@ -11,6 +11,7 @@ pub mod observed;
 pub mod program;
 pub mod python;
 pub mod raw;
+pub mod secret;
 pub mod snapshot;
 pub mod source;
 pub mod toolkit;

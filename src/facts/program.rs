@@ -18,15 +18,17 @@ pub struct Program {
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum ProgramKind {
     Elf,
-    /// A script: what its first line names, and whether that is there.
+    /// A script: the words of its first line (`/usr/bin/env python3`), and whether what they name is there.
     Script {
         interpreter: String,
         interpreter_found: bool,
     },
-    /// Runs only in name: a 0-byte file, a folder, an ELF file cut short or for another machine.
+    /// Runs only in name: a 0-byte file, text without a first line, an ELF file cut short, for another machine or without its loader.
     Broken {
         why: String,
     },
+    /// A folder of that name: every search passes over it.
+    Folder,
     /// Without execute permission: every search passes over it.
     NotExecutable,
     Unreadable {
@@ -35,8 +37,8 @@ pub enum ProgramKind {
 }
 
 impl Program {
-    /// Whether a search of PATH takes it (execute permission is all that is asked).
+    /// Whether a search of PATH takes it (a file with execute permission; nothing more is asked).
     pub fn found_by_search(&self) -> bool {
-        !matches!(self.kind, ProgramKind::NotExecutable)
+        !matches!(self.kind, ProgramKind::NotExecutable | ProgramKind::Folder)
     }
 }
