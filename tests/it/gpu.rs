@@ -6,6 +6,7 @@ use ds_doctor::facts::gpu::{ComputeMode, Device, Memory};
 use ds_doctor::facts::observed::Observed;
 use ds_doctor::gpu::client::{Client, Reply};
 use ds_doctor::gpu::protocol::{Answer, DriverAnswer, NvmlAnswer, Request, Trouble};
+use ds_doctor::host::Live;
 use ds_doctor::version::{Capability, CudaVersion};
 use libtest_mimic::Trial;
 use std::os::unix::fs::PermissionsExt;
@@ -60,7 +61,7 @@ fn faked(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
 }
 
 pub fn trials() -> Vec<Trial> {
-    [nvml(), nvml_trouble(), driver(), process(), real()].into_iter().flatten().collect()
+    [nvml(), nvml_trouble(), driver(), process(), vec![gate()], real()].into_iter().flatten().collect()
 }
 
 fn nvml() -> Vec<Trial> {
@@ -283,7 +284,10 @@ fn driver() -> Vec<Trial> {
             std::fs::create_dir(&links).unwrap();
             let request = Request::Driver { library: CUDA.to_owned(), links: Some(links.into()), init: true };
             let path = format!("{}:{}", temp.path().join("links").display(), fake.path().display());
-            let out = Doctor::new(["__worker"])
+            // Core files allowed, as on a developer's machine.
+            let out = Doctor::new([])
+                .program("/bin/sh")
+                .args(["-c", "ulimit -c unlimited; exec \"$@\"", "sh", BINARY, "__worker"])
                 .arg(serde_json::to_string(&request).unwrap())
                 .env("LD_LIBRARY_PATH", path)
                 .env(name, value)
@@ -377,14 +381,30 @@ fn process() -> Vec<Trial> {
     ]
 }
 
+/// Where no driver shows, nothing is loaded, whatever libraries lie about.
+fn gate() -> Trial {
+    let need = compiler().and_then(|()| no_driver());
+    trial_with("gpu::libraries_without_a_driver_are_not_asked", need, |()| {
+        let fake = Fake::nvml("count 1\n", &[]);
+        let env = [("LD_LIBRARY_PATH".into(), fake.path().into())].into();
+        let facts = ds_doctor::collect::gpu::gpu(&Live::with_env(env), Duration::from_secs(10));
+        // The worker's program would be this test binary, whose answer could only be a failure.
+        assert!(facts.devices.is_absent() && facts.driver.is_absent(), "{facts:?}");
+    })
+}
+
+fn no_driver() -> Result<(), String> {
+    let shows = ["/proc/driver/nvidia/version", "/dev/dxg", "/dev/nvhost-gpu"].into_iter().find(|p| Path::new(p).exists());
+    shows.map_or(Ok(()), |path| Err(format!("this machine has a driver: {path}")))
+}
+
 /// The driver libraries of a distribution, on a machine without a device.
 fn real() -> Vec<Trial> {
     let folder = || {
         let root = lab("deb-driver")?;
-        let found = walkdir::WalkDir::new(&root).into_iter().flatten().find(|e| e.file_name() == NVML);
+        let found = walkdir::WalkDir::new(&root).into_iter().flatten().find(|e| e.file_name() == NVML && e.path().exists());
         found.and_then(|e| e.path().parent().map(Path::to_owned)).ok_or(format!("no {NVML} below {}", root.display()))
     };
-    let no_driver = || if Path::new("/proc/driver/nvidia/version").exists() { Err("this machine has a driver".to_owned()) } else { Ok(()) };
     let need = no_driver().and_then(|()| folder());
     vec![
         trial_with("gpu::real_nvml_without_a_device", need.clone(), |folder| {
