@@ -1,3 +1,11 @@
 //! What torch, nvcc, pip, the dynamic loader and DeepSpeed would do on this machine, computed from facts alone.
 
+pub mod arch_list;
+pub mod build;
+pub mod cuda_home;
+pub mod host_compiler;
+pub mod loader;
+pub mod python;
+pub mod search;
+pub mod torch_cache;
 pub mod visible;
