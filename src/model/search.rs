@@ -59,7 +59,7 @@ pub fn can_start(program: &Program) -> bool {
     match &program.kind {
         ProgramKind::Elf | ProgramKind::Unreadable { .. } => true,
         ProgramKind::Script { interpreter_found, .. } => *interpreter_found,
-        ProgramKind::Broken { .. } | ProgramKind::NotExecutable => false,
+        ProgramKind::Broken { .. } | ProgramKind::Folder | ProgramKind::NotExecutable => false,
     }
 }
 
