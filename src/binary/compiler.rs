@@ -12,8 +12,7 @@ use std::ops::ControlFlow;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompilerStrings {
     pub family: Family,
-    /// gcc: all of it, `12.2.0`. clang: the major number alone, and only of a clang that uses LLVM's shared libraries; a static one
-    /// does not hold its version as a string.
+    /// All of it, `12.2.0`; of a clang that uses LLVM's shared libraries only the first one or two numbers, which their names carry.
     pub version: Option<Dotted>,
     /// `x86_64-linux-gnu`, as given to gcc's configure.
     pub target: Option<String>,
@@ -30,28 +29,44 @@ pub fn compiler_strings(file: &dyn ReadAt) -> Result<CompilerStrings, ElfError> 
     if clang.is_some() {
         return Ok(CompilerStrings { family: Family::Clang, version: clang, target: None });
     }
-    gcc(file, &elf)
+    static_driver(file, &elf)
 }
 
-/// gcc's driver holds its version and, next to it, the packager's text: `12.2.0` and `(Debian 12.2.0-14+deb12u1) `.
-fn gcc(file: &dyn ReadAt, elf: &Elf<'_>) -> Result<CompilerStrings, ElfError> {
-    const MARK: &str = "GCC_EXEC_PREFIX";
-    let (mut is_gcc, mut versions, mut target) = (false, BTreeSet::new(), None);
-    scan(file, section(elf, ".rodata")?.range, &[MARK.as_bytes(), b") \0", b"--target="], |hit| {
+/// A driver whose strings are all in the program itself.
+///
+/// gcc's holds its version and, next to it, the packager's text: `12.2.0` and `(Debian 12.2.0-14+deb12u1) `. clang's holds it in what
+/// its compiler proper prints: `clang -cc1 version 16.0.6`.
+fn static_driver(file: &dyn ReadAt, elf: &Elf<'_>) -> Result<CompilerStrings, ElfError> {
+    const GCC: &str = "GCC_EXEC_PREFIX";
+    const CLANG: &str = "clang LLVM compiler";
+    const CC1: &str = "clang -cc1 version ";
+    const TARGET: &str = "--target=";
+    let needles = [GCC.as_bytes(), CLANG.as_bytes(), CC1.as_bytes(), TARGET.as_bytes(), b") \0"];
+    let (mut gcc, mut clang, mut target) = (false, false, None);
+    let (mut gcc_versions, mut clang_versions) = (BTreeSet::new(), BTreeSet::new());
+    scan(file, section(elf, ".rodata")?.range, &needles, |hit| {
         match hit.needle {
-            0 => is_gcc |= hit.starts_a_string() && hit.text() == Some(MARK),
-            1 => versions.extend(version_beside_package(&hit)),
-            _ => {
-                let word = hit.text_after("--target=").and_then(|rest| rest.split([' ', '\'', '"']).next());
+            0 => gcc |= hit.starts_a_string() && hit.text() == Some(GCC),
+            1 => clang |= hit.starts_a_string() && hit.text() == Some(CLANG),
+            2 => clang_versions.extend(hit.text_after(CC1).and_then(|rest| version_number(rest.as_bytes()))),
+            3 => {
+                let word = hit.text_after(TARGET).and_then(|rest| rest.split([' ', '\'', '"']).next());
                 target = target.take().or_else(|| word.filter(|w| !w.is_empty() && !w.contains('%')).map(str::to_owned));
             }
+            _ => gcc_versions.extend(version_beside_package(&hit)),
         }
         ControlFlow::Continue(())
     })?;
-    let family = if is_gcc { Family::Gcc } else { Family::Other };
-    // Two candidates would be a guess.
-    let version = if versions.len() == 1 { versions.pop_first().and_then(|text| text.parse().ok()) } else { None };
-    Ok(if is_gcc { CompilerStrings { family, version, target } } else { CompilerStrings { family, version: None, target: None } })
+    Ok(match (gcc, clang) {
+        (true, false) => CompilerStrings { family: Family::Gcc, version: only(gcc_versions), target },
+        (false, true) => CompilerStrings { family: Family::Clang, version: only(clang_versions), target: None },
+        _ => CompilerStrings { family: Family::Other, version: None, target: None },
+    })
+}
+
+/// Two candidates would be a guess.
+fn only(mut versions: BTreeSet<String>) -> Option<Dotted> {
+    if versions.len() == 1 { versions.pop_first()?.parse().ok() } else { None }
 }
 
 /// The version before, or behind, the text that ends in this `) `. Zeros between the two are alignment.
@@ -64,7 +79,7 @@ fn version_beside_package(hit: &Hit<'_>) -> Option<String> {
     let before = before.trim_end_zeros();
     let before = before.get(memchr::memrchr(0, before).map_or(0, |nul| nul + 1)..)?;
     let after = hit.at.get(2..)?.trim_start_zeros();
-    let after = after.get(..memchr::memchr(0, after)?)?;
+    let after = after.get(..memchr::memchr(0, after).unwrap_or(0))?;
     [before, after].into_iter().find_map(version_number)
 }
 

@@ -7,6 +7,9 @@ use crate::version::Dotted;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+/// The strings of libnvidia-ml have 0.4 MB, those of libcuda 20.
+const MOST_STRINGS: u64 = 2 << 20;
+
 /// The release in the name of a real file: `libcuda.so.535.261.03`. `libcuda.so.1.1`, the name under WSL, has none.
 pub fn release_in_name(name: &str) -> Option<Dotted> {
     ["libcuda.so.", "libnvidia-ml.so."].iter().find_map(|stem| super::release_in_name(name, stem)).filter(is_driver)
@@ -22,17 +25,21 @@ pub fn release_in_strings(file: &dyn ReadAt) -> Result<Option<Dotted>, ElfError>
     const PROFILES: &str = "nvidia-application-profiles-";
     let elf = Elf::open(file)?;
     let range = section(&elf, ".rodata")?.range;
-    let (mut named, mut bare) = (BTreeSet::new(), BTreeSet::new());
-    // libcuda names its profiles by release. libnvidia-ml has its release as a whole string; some libcuda have junk before it.
-    scan(file, range, &[PROFILES.as_bytes(), b"\0"], |hit| {
-        if hit.needle == 0 {
-            named.extend(hit.text_after(PROFILES).and_then(|rest| number(rest.split('-').next()?)));
-        } else if let Some(end) = hit.at.get(1..24).and_then(|rest| memchr::memchr(0, rest)) {
-            bare.extend(hit.at.get(1..=end).and_then(|text| std::str::from_utf8(text).ok()).and_then(number));
-        }
+    let mut found = BTreeSet::new();
+    // libcuda names its application profiles by release.
+    scan(file, range.clone(), &[PROFILES.as_bytes()], |hit| {
+        found.extend(hit.text_after(PROFILES).and_then(|rest| number(rest.split('-').next()?)));
         ControlFlow::Continue(())
     })?;
-    let mut found = if named.is_empty() { bare } else { named };
+    // libnvidia-ml has its release as a whole string. In the sea of zeros of a large library that search would take a second.
+    if found.is_empty() && range.end - range.start <= MOST_STRINGS {
+        scan(file, range, &[b"\0"], |hit| {
+            let rest = hit.at.get(1..24).unwrap_or_default();
+            let text = memchr::memchr(0, rest).and_then(|end| std::str::from_utf8(rest.get(..end)?).ok());
+            found.extend(text.and_then(number));
+            ControlFlow::Continue(())
+        })?;
+    }
     Ok(if found.len() == 1 { found.pop_first().and_then(|text| text.parse().ok()) } else { None })
 }
 

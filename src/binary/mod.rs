@@ -7,10 +7,13 @@ pub mod compiler;
 pub mod cudart;
 pub mod driver;
 pub mod elf;
+pub mod hostconfig;
 pub mod ldcache;
 pub mod nccl;
 pub mod nvcc;
+pub mod preprocessor;
 pub mod read;
+pub mod releases;
 pub mod scan;
 pub mod torch;
 

@@ -1,6 +1,7 @@
 //! The readers of bytes against the tools that read the same bytes: readelf, ldconfig, gcc, nvcc.
 
 mod elf;
+mod headers;
 mod ldcache;
 mod strings;
 
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn trials() -> Vec<Trial> {
-    [elf::trials(), ldcache::trials(), strings::trials()].into_iter().flatten().collect()
+    [elf::trials(), ldcache::trials(), headers::trials(), strings::trials()].into_iter().flatten().collect()
 }
 
 /// A file read by position that counts what it costs.
