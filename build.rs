@@ -158,6 +158,7 @@ fn write() -> Result<(), String> {
     write_tables!(out, body, cuda, CudaTables { toolkit, nvcc_build, release, minor_compat, driver_branch, glibc_clash, nvcc_can });
     write_tables!(out, body, gpus, GpuTables { arch, runs_on, family, alias, ambiguous, virtual_gpu, pci_range, gpu });
     write_tables!(out, body, torch, TorchTables { release, build, arch_values, arch_name, host_bound, headers, setuptools_limit, does });
+    write_tables!(out, body, deepspeed, DeepSpeedTables { covered, cuda_row, default_archs, standard, accelerator, op, broken_op, does });
     let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
     fs::write(Path::new(&folder).join("tables.rs"), out.statics + &body).map_err(|e| e.to_string())
 }

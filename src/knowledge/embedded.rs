@@ -1,6 +1,7 @@
 //! The tables as build.rs wrote them: constants, in the data of the program.
 
 use super::schema::cuda::*;
+use super::schema::deepspeed::*;
 use super::schema::gpus::*;
 use super::schema::torch::*;
 #[allow(unused_imports, reason = "which of these the constants name depends on the tables")]

@@ -27,6 +27,7 @@ macro_rules! choice {
 }
 
 pub mod cuda;
+pub mod deepspeed;
 mod embedded;
 pub mod gpu;
 pub mod schema;
@@ -34,6 +35,7 @@ pub mod torch;
 
 pub use schema::RulesError;
 use schema::cuda::CudaTables;
+use schema::deepspeed::DeepSpeedTables;
 use schema::gpus::GpuTables;
 use schema::torch::TorchTables;
 use schema::{Fault, Tables};
@@ -46,12 +48,13 @@ pub struct Knowledge {
     pub cuda: CudaTables,
     pub gpus: GpuTables,
     pub torch: TorchTables,
+    pub deepspeed: DeepSpeedTables,
 }
 
 impl Knowledge {
     /// The tables that the program was built with.
     pub fn embedded() -> Self {
-        Self { cuda: embedded::cuda(), gpus: embedded::gpus(), torch: embedded::torch() }
+        Self { cuda: embedded::cuda(), gpus: embedded::gpus(), torch: embedded::torch(), deepspeed: embedded::deepspeed() }
     }
 
     /// The embedded tables with the rows of `files` (name and text of each) over them: a row with the key of an embedded one replaces it.
@@ -65,6 +68,7 @@ impl Knowledge {
                 CudaTables::FILE => lay_over(&mut all.cuda, name, text)?,
                 GpuTables::FILE => lay_over(&mut all.gpus, name, text)?,
                 TorchTables::FILE => lay_over(&mut all.torch, name, text)?,
+                DeepSpeedTables::FILE => lay_over(&mut all.deepspeed, name, text)?,
                 _ => {
                     let why = format!("no table has this name; there are {}", Self::FILES.join(", "));
                     return Err(RulesError { file: name.to_owned(), line: None, row: None, key: None, why });
@@ -75,7 +79,7 @@ impl Knowledge {
     }
 
     /// The names that a file of a `--rules-dir` can have.
-    pub const FILES: &'static [&'static str] = &[CudaTables::FILE, GpuTables::FILE, TorchTables::FILE];
+    pub const FILES: &'static [&'static str] = &[CudaTables::FILE, GpuTables::FILE, TorchTables::FILE, DeepSpeedTables::FILE];
 }
 
 /// A row that holds for a range of versions.

@@ -113,6 +113,7 @@ macro_rules! tables {
 }
 
 pub mod cuda;
+pub mod deepspeed;
 pub mod gpus;
 pub mod load;
 pub mod torch;
