@@ -1,0 +1,104 @@
+//! One machine, looked at for a purpose, with the models' answers computed once.
+
+use crate::facts::observed::Missing;
+use crate::facts::python::Interpreter;
+use crate::facts::snapshot::Snapshot;
+use crate::facts::toolkit::{Nvcc, Toolkit};
+use crate::facts::torch::{DeepSpeed, Torch};
+use crate::knowledge::Knowledge;
+use crate::model;
+use std::cell::OnceCell;
+
+/// What the machine is for: absent GPUs matter to a run, absent compilers to a build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    Build,
+    Run,
+    Both,
+}
+
+impl Purpose {
+    pub const fn builds(self) -> bool {
+        matches!(self, Self::Build | Self::Both)
+    }
+
+    pub const fn runs(self) -> bool {
+        matches!(self, Self::Run | Self::Both)
+    }
+}
+
+pub struct Case<'a> {
+    pub facts: &'a Snapshot,
+    pub know: &'a Knowledge,
+    pub purpose: Purpose,
+    /// Things that were asked for by name (`--require`): their absence is a finding.
+    pub required: &'a [String],
+    cuda_home: OnceCell<model::cuda_home::CudaHome<'a>>,
+}
+
+impl<'a> Case<'a> {
+    pub fn new(facts: &'a Snapshot, know: &'a Knowledge, purpose: Purpose, required: &'a [String]) -> Self {
+        Self { facts, know, purpose, required, cuda_home: OnceCell::new() }
+    }
+
+    pub fn requires(&self, what: &str) -> bool {
+        self.required.iter().any(|name| name == what)
+    }
+
+    /// The interpreter pip would use.
+    ///
+    /// # Errors
+    /// When the interpreters could not be looked at.
+    pub fn python(&self) -> Result<Option<&'a Interpreter>, Missing> {
+        self.facts.pythons.get("python")?;
+        Ok(model::python::chosen(self.facts))
+    }
+
+    /// # Errors
+    /// When torch could not be looked at; `None` when it is not installed in the chosen interpreter.
+    pub fn torch(&self) -> Result<Option<&'a Torch>, Missing> {
+        match self.python()? {
+            Some(python) => python.torch.get("torch"),
+            None => Ok(None),
+        }
+    }
+
+    /// # Errors
+    /// When DeepSpeed could not be looked at; `None` when it is not installed in the chosen interpreter.
+    pub fn deepspeed(&self) -> Result<Option<&'a DeepSpeed>, Missing> {
+        match self.python()? {
+            Some(python) => python.deepspeed.get("deepspeed"),
+            None => Ok(None),
+        }
+    }
+
+    /// What torch's lookup gives, also when it is nonsense or nothing.
+    pub fn cuda_home(&self) -> &model::cuda_home::CudaHome<'a> {
+        self.cuda_home.get_or_init(|| model::cuda_home::cuda_home(self.facts, self.torch().ok().flatten()))
+    }
+
+    /// The toolkit that torch's lookup gives.
+    ///
+    /// # Errors
+    /// When the toolkits could not be looked at.
+    pub fn toolkit(&self) -> Result<Option<&'a Toolkit>, Missing> {
+        self.facts.toolkits.get("toolkit")?;
+        Ok(self.cuda_home().toolkit)
+    }
+
+    /// That toolkit's nvcc.
+    ///
+    /// # Errors
+    /// When toolkits or nvcc could not be looked at.
+    pub fn nvcc(&self) -> Result<Option<&'a Nvcc>, Missing> {
+        match self.toolkit()? {
+            Some(toolkit) => toolkit.nvcc.get("nvcc"),
+            None => Ok(None),
+        }
+    }
+
+    /// Every toolkit seen, in the order of their sources.
+    pub fn toolkits(&self) -> &'a [Toolkit] {
+        self.facts.toolkits.value().map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,49 @@
+//! Pure judgement: facts, models and knowledge in, verdicts out. One file per topic, joined by the registry.
+
+mod case;
+mod judge;
+mod precedence;
+mod proof;
+mod registry;
+
+pub use case::{Case, Purpose};
+pub use judge::{Judged, Undecided, judge};
+pub use precedence::fold;
+pub use proof::{Plan, prove};
+pub use registry::{CHECKS, check};
+
+use crate::facts::observed::Missing;
+use crate::finding::{Finding, ProblemId};
+
+/// One question about a machine. Its severity, topic and summary stand in the problem table under the same id.
+#[derive(Debug)]
+pub struct Check {
+    pub id: ProblemId,
+    pub run: fn(&Case<'_>) -> Judgement,
+}
+
+/// `Err` when a fact the question needs is not known: the check is undecided, never passed.
+pub type Judgement = Result<Verdict, Missing>;
+
+#[derive(Debug)]
+pub enum Verdict {
+    Pass,
+    Found(Vec<Finding>),
+    /// The question does not arise here: no DeepSpeed, not asked to build…
+    NotApplicable(String),
+}
+
+impl Verdict {
+    pub fn found(finding: Finding) -> Self {
+        Self::Found(vec![finding])
+    }
+
+    /// `Pass` when there is nothing.
+    pub fn of(findings: Vec<Finding>) -> Self {
+        if findings.is_empty() { Self::Pass } else { Self::Found(findings) }
+    }
+
+    pub fn not_applicable(why: impl Into<String>) -> Self {
+        Self::NotApplicable(why.into())
+    }
+}

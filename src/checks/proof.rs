@@ -1,0 +1,114 @@
+//! Fixes are proved as a set: applied to the snapshot, judged again, until nothing new comes up.
+
+use super::{Case, Judged, Purpose, judge};
+use crate::facts::env::{NamedPlace, PlaceState};
+use crate::facts::snapshot::Snapshot;
+use crate::finding::{Change, Effect, Finding, Fix, ProblemId, merge};
+use crate::knowledge::Knowledge;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A cure for everything that can be cured.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// The recommended steps, cause by cause, in the order they are to be taken.
+    pub steps: Vec<Step>,
+    /// What they make of the environment, taken together.
+    pub changes: BTreeMap<String, Change>,
+    /// Findings that are still there afterwards: nothing here cures them.
+    pub remaining: Vec<Finding>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// The finding it is for.
+    pub id: ProblemId,
+    pub title: String,
+    pub fix: Fix,
+}
+
+/// At most this many rounds of "what do these fixes uncover".
+const ROUNDS: usize = 5;
+
+/// Takes the first choice of every finding's fixes, applies them, judges again, and goes on with what was uncovered.
+pub fn prove(
+    facts: &Snapshot,
+    know: &Knowledge,
+    purpose: Purpose,
+    required: &[String],
+    wanted: &dyn Fn(ProblemId) -> bool,
+) -> Plan {
+    let mut plan = Plan::default();
+    let mut now = facts.clone();
+    for round in 0..ROUNDS {
+        let judged = judge(&Case::new(&now, know, purpose, required), wanted);
+        let open = open(&judged, &plan);
+        let mut added = false;
+        if round + 1 < ROUNDS {
+            for finding in &open {
+                added |= plan.add(finding);
+            }
+        }
+        if !added {
+            plan.remaining = open.into_iter().cloned().collect();
+            break;
+        }
+        let fixes: Vec<&Fix> = plan.steps.iter().map(|step| &step.fix).collect();
+        plan.changes = merge(&fixes, &facts.env);
+        now = facts.clone();
+        apply(&mut now, &plan.changes);
+    }
+    plan
+}
+
+/// Findings that no chosen step is said to cure. What is folded under a cured finding goes with it.
+fn open<'a>(judged: &'a Judged, plan: &Plan) -> Vec<&'a Finding> {
+    let mut open = Vec::new();
+    let mut queue: Vec<&Finding> = judged.findings.iter().collect();
+    while !queue.is_empty() {
+        let mut next = Vec::new();
+        for finding in queue {
+            if plan.cures(finding) { next.extend(finding.folded.iter()) } else { open.push(finding) }
+        }
+        queue = next;
+    }
+    open
+}
+
+impl Plan {
+    fn cures(&self, finding: &Finding) -> bool {
+        self.steps.iter().flat_map(|step| &step.fix.assumes).any(|effect| match effect {
+            Effect::Cures { id, subject } => *id == finding.id && subject.as_ref().is_none_or(|subject| *subject == finding.subject),
+        })
+    }
+
+    /// False when it had nothing new to add. Where a finding gives no cure, those of what is folded under it are tried.
+    fn add(&mut self, finding: &Finding) -> bool {
+        let mut added = false;
+        for fix in finding.fixes.iter().filter(|fix| fix.choice == 0) {
+            if !self.steps.iter().any(|step| step.fix.action == fix.action) {
+                self.steps.push(Step { id: finding.id, title: finding.title.clone(), fix: fix.clone() });
+                added = true;
+            }
+        }
+        added
+    }
+}
+
+/// The snapshot as it will be: variables changed, and the places they name known to be what the facts say they are.
+fn apply(facts: &mut Snapshot, changes: &BTreeMap<String, Change>) {
+    for (name, change) in changes {
+        match change.apply(facts.env.get(name)) {
+            Some(value) => facts.env.set(name, value),
+            None => facts.env.unset(name),
+        }
+    }
+    let toolkits = facts.toolkits.value().map_or(&[][..], Vec::as_slice);
+    let known: Vec<NamedPlace> = toolkits
+        .iter()
+        .flat_map(|toolkit| [toolkit.root.clone(), toolkit.root.join("bin")].into_iter().chain(toolkit.libs.iter().map(|lib| lib.path.clone())))
+        .filter(|path: &crate::facts::raw::HostPath| facts.env.state(Path::new(&path.0)).is_none())
+        .map(|path| NamedPlace { path, state: PlaceState::Folder })
+        .collect();
+    facts.env.places.extend(known);
+}
