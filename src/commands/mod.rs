@@ -1,0 +1,36 @@
+//! One file per command: opens what the user named, calls the rest, prints.
+
+mod arch_list;
+mod check;
+mod completions;
+mod explain;
+mod fix;
+mod list;
+mod output;
+mod snapshot;
+mod subject;
+mod version;
+mod waiver;
+
+use crate::cli::{Cli, Command};
+use crate::exit::Exit;
+
+/// Runs one command.
+///
+/// # Errors
+/// Wrong use, unreadable input, or a failure of our own: all exit 2.
+pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
+    if cli.version {
+        return version::run();
+    }
+    match &cli.command {
+        Some(Command::Check(args)) => check::run(args),
+        Some(Command::ArchList(args)) => arch_list::run(args),
+        Some(Command::Fix(args)) => fix::run(args),
+        Some(Command::Explain(args)) => explain::run(args),
+        Some(Command::List(args)) => list::run(args),
+        Some(Command::Snapshot(args)) => snapshot::run(args),
+        Some(Command::Completions(args)) => completions::run(args),
+        None => check::run(&crate::cli::CheckArgs::default()),
+    }
+}

@@ -1,0 +1,32 @@
+//! Where the result goes: standard output or a file, with colour where it is wanted.
+#![expect(clippy::disallowed_methods, reason = "opens the file that --output names")]
+
+use crate::cli::{Color, TalkArgs};
+use anstream::{AutoStream, ColorChoice, StripStream};
+use anyhow::Context as _;
+use std::io::{self, Write};
+
+/// A writer for the result.
+///
+/// # Errors
+/// When the file cannot be made.
+pub fn result(talk: &TalkArgs) -> anyhow::Result<Box<dyn Write>> {
+    if let Some(path) = &talk.output {
+        let file = std::fs::File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
+        return Ok(Box::new(StripStream::new(io::BufWriter::new(file))));
+    }
+    let choice = match talk.color {
+        Color::Auto => AutoStream::choice(&io::stdout()),
+        Color::Always => ColorChoice::Always,
+        Color::Never => ColorChoice::Never,
+    };
+    Ok(Box::new(AutoStream::new(io::stdout().lock(), choice)))
+}
+
+/// One line for the person, on standard error, unless `-q`.
+pub fn note(talk: &TalkArgs, text: &str) {
+    if !talk.quiet {
+        // A closed standard error is no reason to fail.
+        let _ = writeln!(io::stderr(), "ds-doctor: {}", crate::text::clean(text));
+    }
+}

@@ -1,0 +1,228 @@
+//! The machine that is judged: this one, a snapshot, or a file tree, with what the command line adds to it.
+#![expect(clippy::disallowed_methods, reason = "reads the files that the command line names")]
+
+use crate::checks::Purpose;
+use crate::cli::{PurposeArg, SubjectArgs};
+use crate::collect;
+use crate::facts::snapshot::{SCHEMA, Snapshot};
+use crate::host::{Environment, Live, Rooted};
+use crate::knowledge::Knowledge;
+use crate::model::assume;
+use anyhow::{Context as _, bail};
+use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+/// A snapshot is text of a few hundred KiB; more than this is not one.
+const SNAPSHOT_CAP: u64 = 64 << 20;
+const ENV_FILE_CAP: u64 = 16 << 20;
+/// What a tree is judged with when nothing else is said.
+const TREE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const TREE_HOME: &str = "/root";
+
+pub struct Subject {
+    pub facts: Snapshot,
+    pub know: Knowledge,
+    pub purpose: Purpose,
+    /// The environment is that of the shell that started us: what `fix` prints fits it.
+    pub own_environment: bool,
+}
+
+/// # Errors
+/// Unreadable input, with what was tried.
+pub fn load(args: &SubjectArgs) -> anyhow::Result<Subject> {
+    if args.from.len() > 1 {
+        bail!("more than one --from is for `arch-list` only");
+    }
+    let know = knowledge(args)?;
+    let facts = match args.from.first() {
+        Some(path) => from_file(path, args)?,
+        None => collected(args)?,
+    };
+    finish(facts, know, args)
+}
+
+/// Every snapshot that was named, or the one machine.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_all(args: &SubjectArgs) -> anyhow::Result<Vec<Subject>> {
+    if args.from.len() < 2 {
+        return Ok(vec![load(args)?]);
+    }
+    args.from
+        .iter()
+        .map(|path| {
+            let facts = from_file(path, args)?;
+            finish(facts, knowledge(args)?, args)
+        })
+        .collect()
+}
+
+fn finish(mut facts: Snapshot, know: Knowledge, args: &SubjectArgs) -> anyhow::Result<Subject> {
+    assume::software(&mut facts, &know, &args.assume).map_err(anyhow::Error::msg)?;
+    assume::gpus(&mut facts, &know, &args.gpu).map_err(anyhow::Error::msg)?;
+    let purpose = match args.purpose {
+        Some(PurposeArg::Build) => Purpose::Build,
+        Some(PurposeArg::Run) => Purpose::Run,
+        Some(PurposeArg::Both) => Purpose::Both,
+        None if facts.gpu.driver_seen() => Purpose::Both,
+        None => Purpose::Build,
+    };
+    let own_environment = args.from.is_empty() && args.root.is_none() && args.env.is_empty() && args.env_file.is_empty();
+    Ok(Subject { facts, know, purpose, own_environment })
+}
+
+fn knowledge(args: &SubjectArgs) -> anyhow::Result<Knowledge> {
+    let Some(dir) = &args.rules_dir else { return Ok(Knowledge::embedded()) };
+    let mut files = Vec::new();
+    let entries = std::fs::read_dir(dir).with_context(|| format!("cannot read --rules-dir `{}`", dir.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension() == Some(OsStr::new("toml")) {
+            let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+            files.push((path.display().to_string(), text));
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        bail!("--rules-dir `{}` holds no .toml file", dir.display());
+    }
+    Ok(Knowledge::with_rules(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))?)
+}
+
+fn from_file(path: &Path, args: &SubjectArgs) -> anyhow::Result<Snapshot> {
+    let bytes = read_input(path, SNAPSHOT_CAP)?;
+    let mut facts = parse_snapshot(&bytes).with_context(|| format!("`{}` is not a snapshot that can be judged", path.display()))?;
+    for (name, value) in variables(args)? {
+        if let Ok(name) = name.into_string() {
+            facts.env.set(&name, value);
+        }
+    }
+    Ok(facts)
+}
+
+fn parse_snapshot(bytes: &[u8]) -> anyhow::Result<Snapshot> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        schema: u32,
+        #[serde(default)]
+        tool: String,
+    }
+    let head: Head = serde_json::from_slice(bytes).context("it is no JSON of ours")?;
+    if head.schema > SCHEMA {
+        bail!("it has schema {} (made by {}), and this program reads up to {SCHEMA}: update ds-doctor", head.schema, head.tool);
+    }
+    Ok(serde_json::from_slice(bytes)?)
+}
+
+fn collected(args: &SubjectArgs) -> anyhow::Result<Snapshot> {
+    let options = collect::Options {
+        timeout: Duration::from_secs_f64(args.timeout),
+        python: args.python.clone(),
+        ..collect::Options::default()
+    };
+    let extra = variables(args)?;
+    match &args.root {
+        Some(root) => {
+            let mut env: Environment = [("PATH".into(), TREE_PATH.into()), ("HOME".into(), TREE_HOME.into())].into();
+            env.extend(extra);
+            let host = Rooted::new(root, env).with_context(|| format!("cannot open --root `{}`", root.display()))?;
+            Ok(collect::snapshot(&host, &options))
+        }
+        None => {
+            let mut env = crate::host::Host::env(&Live::new()).clone();
+            env.extend(extra);
+            Ok(collect::snapshot(&Live::with_env(env), &options))
+        }
+    }
+}
+
+/// `--env-file`, then `--env` over it.
+fn variables(args: &SubjectArgs) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let mut all = Vec::new();
+    for path in &args.env_file {
+        let bytes = read_input(path, ENV_FILE_CAP)?;
+        all.extend(parse_env_file(&bytes).with_context(|| format!("`{}` is no environment", path.display()))?);
+    }
+    for pair in &args.env {
+        all.push(split_pair(pair.as_bytes()).with_context(|| format!("--env `{}` is not KEY=VALUE", pair.display()))?);
+    }
+    Ok(all)
+}
+
+fn split_pair(pair: &[u8]) -> Option<(OsString, OsString)> {
+    let at = pair.iter().position(|b| *b == b'=').filter(|at| *at > 0)?;
+    let word = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    Some((word(&pair[..at]), word(&pair[at + 1..])))
+}
+
+/// `env -0`, the JSON of `docker inspect`, or KEY=VALUE lines (blank lines and `#` comments allowed).
+fn parse_env_file(bytes: &[u8]) -> anyhow::Result<Vec<(OsString, OsString)>> {
+    let parse = |pair: &[u8]| split_pair(pair).with_context(|| format!("`{}` is not KEY=VALUE", String::from_utf8_lossy(pair)));
+    if bytes.contains(&0) {
+        return bytes.split(|b| *b == 0).filter(|pair| !pair.is_empty()).map(parse).collect();
+    }
+    if let Some(b'[' | b'{') = bytes.trim_ascii_start().first() {
+        let json: serde_json::Value = serde_json::from_slice(bytes)?;
+        let one = json.get(0).unwrap_or(&json);
+        let list = one.pointer("/Config/Env").or_else(|| one.pointer("/config/Env")).and_then(|env| env.as_array());
+        let list = list.context("the JSON has no Config.Env: give the output of `docker inspect`")?;
+        return list.iter().filter_map(|pair| pair.as_str()).map(|pair| parse(pair.as_bytes())).collect();
+    }
+    bytes
+        .split(|b| *b == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+        .filter(|line| !line.trim_ascii().is_empty() && !line.trim_ascii_start().starts_with(b"#"))
+        .map(parse)
+        .collect()
+}
+
+/// A named file, or standard input for `-`.
+fn read_input(path: &Path, cap: u64) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut read = || -> std::io::Result<()> {
+        if path == Path::new("-") {
+            std::io::stdin().lock().take(cap + 1).read_to_end(&mut bytes)?;
+        } else {
+            std::fs::File::open(path)?.take(cap + 1).read_to_end(&mut bytes)?;
+        }
+        Ok(())
+    };
+    read().with_context(|| format!("cannot read `{}`", path.display()))?;
+    if bytes.len() as u64 > cap {
+        bail!("`{}` is longer than {}", path.display(), crate::text::bytes(cap));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn pairs(text: &[u8]) -> Vec<(String, String)> {
+        let all = parse_env_file(text).unwrap();
+        all.into_iter().map(|(n, v)| (n.into_string().unwrap(), v.into_string().unwrap())).collect()
+    }
+
+    #[test]
+    fn environments_in_three_forms() {
+        let expected = vec![("A".to_owned(), "1".to_owned()), ("B".to_owned(), "x=y z".to_owned())];
+        assert_eq!(pairs(b"A=1\n\n# note\nB=x=y z\r\n"), expected);
+        assert_eq!(pairs(b"A=1\0B=x=y z\0"), expected);
+        assert_eq!(pairs(br#"[{"Config": {"Env": ["A=1", "B=x=y z"]}}]"#), expected);
+        assert!(parse_env_file(b"no pair\n").is_err());
+        assert!(parse_env_file(b"{\"Env\": 1}").is_err());
+    }
+
+    #[test]
+    fn snapshots_that_cannot_be_read_say_why() {
+        let why = |bytes: &[u8]| format!("{:#}", parse_snapshot(bytes).unwrap_err());
+        assert!(why(b"{\"schema\": 99, \"tool\": \"ds-doctor 7.0\"}").contains("update ds-doctor"));
+        assert!(why(b"{\"schema\": 1, \"ta").contains("no JSON"));
+        assert!(why(b"").contains("no JSON"));
+    }
+}
