@@ -163,11 +163,69 @@ fn write() -> Result<(), String> {
     fs::write(Path::new(&folder).join("tables.rs"), out.statics + &body).map_err(|e| e.to_string())
 }
 
+/// One row of rules/problems.toml. Rows stand in the order in which problems are listed, root causes first, not by id.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Problem {
+    id: String,
+    topic: String,
+    severity: String,
+    seen_in: Vec<String>,
+    summary: String,
+    aliases: Vec<String>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Problems {
+    problem: Vec<Problem>,
+}
+
+/// The problem table and the page of each problem, embedded as they are.
+fn write_problems() -> Result<(), String> {
+    let file = "rules/problems.toml";
+    let text = fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+    let table: Problems = toml::from_str(&text).map_err(|e| format!("{file}: {e}"))?;
+    let root = env::current_dir().map_err(|e| e.to_string())?;
+    let mut names = std::collections::BTreeSet::new();
+    let mut body = String::from("pub static PROBLEMS: &[Problem] = &[\n");
+    for problem in &table.problem {
+        let Problem { id, topic, severity, seen_in, summary, aliases } = problem;
+        for name in aliases.iter().chain([id]) {
+            if !names.insert(name.clone()) {
+                return Err(format!("{file}: `{name}` names two problems"));
+            }
+        }
+        if !["error", "warning", "info"].contains(&severity.as_str()) || summary.is_empty() || summary.ends_with('.') {
+            return Err(format!("{file}: `{id}`: a severity, and a summary without full stop, are needed"));
+        }
+        let page = root.join("rules/explain").join(format!("{id}.md"));
+        if !page.is_file() {
+            return Err(format!("{file}: `{id}` has no page {}", page.display()));
+        }
+        let _ = writeln!(
+            body,
+            "Problem {{ id: {id:?}, topic: {topic:?}, severity: {severity:?}, seen_in: &{seen_in:?}, summary: {summary:?}, aliases: &{aliases:?}, page: include_str!({:?}) }},",
+            page.display().to_string()
+        );
+    }
+    body.push_str("];\n");
+    for entry in fs::read_dir("rules/explain").map_err(|e| e.to_string())? {
+        let path = entry.map_err(|e| e.to_string())?.path();
+        let id = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        if !table.problem.iter().any(|problem| problem.id == id) {
+            return Err(format!("{}: a page of no problem in {file}", path.display()));
+        }
+    }
+    let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
+    fs::write(Path::new(&folder).join("problems.rs"), body).map_err(|e| e.to_string())
+}
+
 fn main() -> ExitCode {
     for path in ["build.rs", "src/version.rs", "src/knowledge/schema", "rules"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    match write() {
+    match write().and_then(|()| write_problems()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             println!("cargo::error={why}");

@@ -5,6 +5,7 @@ mod judge;
 mod precedence;
 mod proof;
 mod registry;
+pub mod summary;
 
 pub use case::{Case, Purpose};
 pub use judge::{Judged, Undecided, judge};

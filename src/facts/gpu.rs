@@ -225,3 +225,10 @@ pub struct PciGpu {
     /// The kernel driver that holds it: `nvidia`, `nouveau`, `vfio-pci`. None: none does.
     pub held_by: Option<String>,
 }
+
+impl GpuFacts {
+    /// Something shows that a driver is at work, or devices were assumed.
+    pub fn driver_seen(&self) -> bool {
+        self.driver.value().is_some() || self.devices.value().is_some_and(|devices| !devices.is_empty())
+    }
+}

@@ -12,6 +12,7 @@ pub mod program;
 pub mod python;
 pub mod raw;
 pub mod secret;
+pub mod redact;
 pub mod snapshot;
 pub mod source;
 pub mod toolkit;

@@ -30,6 +30,7 @@ pub mod cuda;
 pub mod deepspeed;
 mod embedded;
 pub mod gpu;
+pub mod problems;
 pub mod schema;
 pub mod torch;
 
@@ -76,6 +77,16 @@ impl Knowledge {
             }
         }
         Ok(all)
+    }
+
+    /// A problem by its id or one of its other names.
+    pub fn problem(&self, name: &str) -> Option<&'static problems::Problem> {
+        problems::PROBLEMS.iter().find(|problem| problem.id == name || problem.aliases.contains(&name))
+    }
+
+    /// All problems, in the order in which they are listed.
+    pub fn problems(&self) -> &'static [problems::Problem] {
+        problems::PROBLEMS
     }
 
     /// The names that a file of a `--rules-dir` can have.

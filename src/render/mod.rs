@@ -1,7 +1,10 @@
 //! Findings in the shapes people and programs read. Every renderer takes the same [`Report`]; none decides anything.
 
+pub mod github;
 pub mod human;
 pub mod json;
+pub mod markdown;
+pub mod sarif;
 pub mod shell;
 
 use crate::checks::Judged;

@@ -1,0 +1,127 @@
+//! The first and the last line of a report: what was judged, and what no finding proves.
+
+use super::{Case, Judged};
+use crate::facts::gpu::{Device, GpuFacts};
+use crate::text::{count, join};
+
+/// Interpreter, torch, DeepSpeed, the toolkit that torch picks, GPUs: one item each.
+pub fn subject(case: &Case<'_>) -> Vec<String> {
+    let mut parts = Vec::new();
+    match case.python() {
+        Ok(Some(python)) => {
+            let version = python.version.as_ref().map(|version| format!(" {version}")).unwrap_or_default();
+            parts.push(format!("python{version} ({})", python.path));
+        }
+        Ok(None) => parts.push("no python on PATH".to_owned()),
+        Err(missing) => parts.push(format!("python unknown ({})", missing.why)),
+    }
+    match case.torch() {
+        Ok(Some(torch)) => {
+            let build = match (torch.cuda, &torch.hip) {
+                (Some(cuda), _) if torch.version.local().is_none() => format!(" (CUDA {cuda})"),
+                (None, Some(hip)) => format!(" (HIP {hip})"),
+                (None, None) => " (no CUDA)".to_owned(),
+                _ => String::new(),
+            };
+            parts.push(format!("torch {}{build}", torch.version));
+        }
+        Ok(None) => parts.push("no torch".to_owned()),
+        Err(missing) => parts.push(format!("torch unknown ({})", missing.why)),
+    }
+    if let Ok(Some(deepspeed)) = case.deepspeed() {
+        parts.push(format!("deepspeed {}", deepspeed.version));
+    }
+    parts.push(toolkit(case));
+    parts.push(gpus(&case.facts.gpu));
+    parts
+}
+
+fn toolkit(case: &Case<'_>) -> String {
+    match case.toolkit() {
+        Ok(Some(toolkit)) => {
+            let release = toolkit.release().map_or("of unknown release".to_owned(), |release| release.to_string());
+            format!("CUDA {release} ({}, {})", toolkit.root, case.cuda_home().by)
+        }
+        Ok(None) if case.toolkits().is_empty() => "no CUDA toolkit".to_owned(),
+        Ok(None) => format!("{} that torch does not find", count(case.toolkits().len(), "CUDA toolkit")),
+        Err(missing) => format!("toolkits unknown ({})", missing.why),
+    }
+}
+
+/// `2 x NVIDIA H100 80GB HBM3 (9.0), driver 550.54.15`
+fn gpus(facts: &GpuFacts) -> String {
+    let mut kinds: Vec<(String, usize)> = Vec::new();
+    for device in facts.devices.value().map_or(&[][..], Vec::as_slice) {
+        let name = name(device);
+        match kinds.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, number)) => *number += 1,
+            None => kinds.push((name, 1)),
+        }
+    }
+    let names: Vec<String> =
+        kinds.into_iter().map(|(name, number)| if number == 1 { name } else { format!("{number} x {name}") }).collect();
+    let driver = driver(facts).map(|driver| format!(", driver {driver}")).unwrap_or_default();
+    if names.is_empty() { format!("no GPU seen{driver}") } else { format!("{}{driver}", join(&names)) }
+}
+
+fn name(device: &Device) -> String {
+    let name = device.name.clone().unwrap_or_else(|| "GPU of unknown name".to_owned());
+    match device.capability {
+        Some(capability) => format!("{name} ({capability})"),
+        None => name,
+    }
+}
+
+/// The release of the driver at work; else of the driver libraries that lie there without one.
+fn driver(facts: &GpuFacts) -> Option<String> {
+    let driver = facts.driver.value()?;
+    let of_module = driver.kernel.value().map(|module| &module.version);
+    let of_nvml = driver.nvml.value().and_then(|nvml| nvml.driver.as_ref());
+    of_module.or(of_nvml).map(ToString::to_string)
+}
+
+/// Whether there was anything to judge: torch, DeepSpeed, a toolkit, or a driver.
+pub fn anything(case: &Case<'_>) -> bool {
+    let seen = |answer: Result<bool, _>| answer.unwrap_or(true);
+    seen(case.torch().map(|torch| torch.is_some()))
+        || seen(case.deepspeed().map(|deepspeed| deepspeed.is_some()))
+        || !case.toolkits().is_empty()
+        || case.facts.toolkits.is_failed()
+        || case.facts.gpu.driver_seen()
+        || case.facts.gpu.devices.value().is_some_and(|devices| !devices.is_empty())
+}
+
+/// What a machine without findings has been shown to be able to do, and what was not tested.
+pub fn proves(case: &Case<'_>, judged: &Judged) -> String {
+    let mut parts = Vec::new();
+    let torch = case.torch().ok().flatten();
+    let nvcc = case.nvcc().ok().flatten();
+    let failed = judged.undecided.iter().any(|one| one.failed);
+    parts.push(match (case.purpose.builds(), torch, nvcc) {
+        (false, ..) => "build: not asked".to_owned(),
+        (true, None, _) => "build: not judged, no torch".to_owned(),
+        (true, Some(_), None) => "build: not judged, no nvcc".to_owned(),
+        (true, Some(_), Some(_)) if failed => "setup build and JIT: nothing against it in what could be read".to_owned(),
+        (true, Some(_), Some(_)) => "setup build and JIT: ok by the facts, nothing was compiled".to_owned(),
+    });
+    let devices = case.facts.gpu.devices.value().map_or(0, Vec::len);
+    parts.push(match (case.purpose.runs(), devices) {
+        (false, 0) => "run: not tested, no GPU".to_owned(),
+        (false, _) => "run: not asked".to_owned(),
+        (true, 0) => "run: not judged, no GPU seen".to_owned(),
+        (true, _) if torch.is_none() => "run: not judged, no torch".to_owned(),
+        (true, _) => "run: ok by the facts, nothing was run".to_owned(),
+    });
+    parts.join("; ")
+}
+
+/// What to do where there is nothing to judge.
+pub fn point_at_something(case: &Case<'_>) -> String {
+    let python = match case.python() {
+        Ok(Some(python)) => format!("`{}` has neither torch nor DeepSpeed", python.path),
+        _ => "no Python on PATH".to_owned(),
+    };
+    format!(
+        "nothing to judge: {python}, there is no CUDA toolkit and no NVIDIA driver; activate the environment or name it with `--python PATH`, set `CUDA_HOME`, or judge another machine with `--root DIR` or `--from FILE`"
+    )
+}

@@ -1,0 +1,105 @@
+//! `ds-doctor check`
+
+use super::subject::{self, Subject};
+use super::{output, waiver};
+use crate::checks::{Case, Judged, judge, summary};
+use crate::cli::{CheckArgs, ChoiceArgs, FailOn, Format, Required};
+use crate::exit::Exit;
+use crate::finding::{ProblemId, Severity};
+use crate::knowledge::Knowledge;
+use crate::render::{self, Detail, Report, Verdict};
+use anyhow::bail;
+use std::io::Write as _;
+
+/// # Errors
+/// Unreadable input, or a result that cannot be written.
+pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
+    let Subject { facts, know, purpose, .. } = subject::load(&args.subject)?;
+    let wanted = wanted(&args.choice, &know)?;
+    let required: Vec<String> = args.require.iter().map(|what| name(*what).to_owned()).collect();
+    let case = Case::new(&facts, &know, purpose, &required);
+    let mut judged = judge(&case, &wanted);
+    let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&know)?, facts.taken);
+    for note in expired.iter().chain(&facts.notes) {
+        output::note(&args.talk, note);
+    }
+    let verdict = verdict(&case, &judged);
+    let complete = !judged.undecided.iter().any(|one| one.failed);
+    let proves = match verdict {
+        Verdict::Unknown => summary::point_at_something(&case),
+        _ => summary::proves(&case, &judged),
+    };
+    let report = Report { command: "check", subject: summary::subject(&case), judged, verdict, complete, waived, proves };
+    let detail = match (args.talk.quiet, args.talk.verbose) {
+        (true, _) => Detail::Quiet,
+        (_, true) => Detail::Verbose,
+        _ => Detail::Normal,
+    };
+    let mut out = output::result(&args.talk)?;
+    match args.format {
+        Format::Human => render::human::render(&report, detail, &mut out)?,
+        Format::Json => out.write_all(render::json::Envelope::new(&report, serde_json::json!({ "subject": report.subject })).text().as_bytes())?,
+        Format::Markdown => render::markdown::render(&report, &mut out)?,
+        Format::Github => render::github::render(&report, &mut out)?,
+        Format::Sarif => out.write_all(render::sarif::text(&report, &know).as_bytes())?,
+    }
+    out.flush()?;
+    Ok(exit(&report, args))
+}
+
+fn name(what: Required) -> &'static str {
+    match what {
+        Required::Torch => "torch",
+        Required::Nvcc => "nvcc",
+        Required::Gpu => "gpu",
+        Required::Deepspeed => "deepspeed",
+    }
+}
+
+/// A filter on problem ids from `--only` and `--skip`.
+///
+/// # Errors
+/// A name that is neither a problem nor a topic.
+pub fn wanted(choice: &ChoiceArgs, know: &Knowledge) -> anyhow::Result<impl Fn(ProblemId) -> bool + use<>> {
+    let ids = |names: &[String]| -> anyhow::Result<Vec<&'static str>> {
+        let mut ids = Vec::new();
+        for name in names {
+            let of_topic: Vec<&str> = know.problems().iter().filter(|p| p.topic == name).map(|p| p.id).collect();
+            match know.problem(name) {
+                Some(problem) => ids.push(problem.id),
+                None if !of_topic.is_empty() => ids.extend(of_topic),
+                None => bail!("`{name}` is neither a problem nor a topic; `ds-doctor list` names them"),
+            }
+        }
+        Ok(ids)
+    };
+    let (only, skip) = (ids(&choice.only)?, ids(&choice.skip)?);
+    let all = choice.only.is_empty();
+    Ok(move |id: ProblemId| (all || only.contains(&id)) && !skip.contains(&id))
+}
+
+/// What the findings amount to.
+pub fn verdict(case: &Case<'_>, judged: &Judged) -> Verdict {
+    match judged.findings.iter().map(crate::finding::Finding::weight).max() {
+        Some(Severity::Error) => Verdict::Broken,
+        Some(_) => Verdict::Warnings,
+        None if summary::anything(case) => Verdict::Healthy,
+        None => Verdict::Unknown,
+    }
+}
+
+fn exit(report: &Report, args: &CheckArgs) -> Exit {
+    let floor = match (args.strict, args.fail_on) {
+        (true, FailOn::Error | FailOn::Warning) | (false, FailOn::Warning) => Severity::Warning,
+        (_, FailOn::Info) => Severity::Info,
+        (false, FailOn::Error) => Severity::Error,
+    };
+    let weights = report.judged.findings.iter().chain(&report.judged.notes).map(crate::finding::Finding::weight);
+    if args.exit_zero {
+        return Exit::Fine;
+    }
+    if weights.max() >= Some(floor) || (args.strict && !report.complete) {
+        return Exit::Findings;
+    }
+    if report.verdict == Verdict::Unknown { Exit::Unable } else { Exit::Fine }
+}

@@ -1,0 +1,69 @@
+//! `ds-doctor explain`
+
+use super::output;
+use crate::cli::ExplainArgs;
+use crate::exit::Exit;
+use crate::knowledge::Knowledge;
+use crate::knowledge::problems::Problem;
+use std::io::Write as _;
+
+/// How many pages are offered for words that fit several.
+const OFFERED: usize = 5;
+
+/// # Errors
+/// When nothing fits what was asked.
+pub fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
+    let know = Knowledge::embedded();
+    let mut out = output::result(&args.talk)?;
+    let by_id: Option<Vec<&Problem>> = args.what.iter().map(|name| know.problem(name.trim())).collect();
+    if let Some(problems) = by_id {
+        for (index, problem) in problems.iter().enumerate() {
+            write!(out, "{}{}", if index > 0 { "\n" } else { "" }, problem.page)?;
+        }
+        return Ok(Exit::Fine);
+    }
+    let words = args.what.join(" ");
+    let fitting = best(know.problems(), &words);
+    match fitting.as_slice() {
+        [] => anyhow::bail!("no problem has the id or the words `{words}`; `ds-doctor list` names all"),
+        [only] => write!(out, "{}", only.page)?,
+        several => {
+            writeln!(out, "{} problems fit these words, best first:", several.len())?;
+            for problem in several {
+                writeln!(out, "  {:<34} {}", problem.id, problem.summary)?;
+            }
+            writeln!(out, "ds-doctor explain {}", several[0].id)?;
+        }
+    }
+    Ok(Exit::Fine)
+}
+
+/// Problems whose page holds the text as it stands; else those with most of its words. One that is clearly ahead stands alone.
+fn best<'a>(problems: &'a [Problem], text: &str) -> Vec<&'a Problem> {
+    let flat = |text: &str| text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
+    let wanted = flat(text);
+    if wanted.len() < 3 {
+        return Vec::new();
+    }
+    let mut whole: Vec<&Problem> = problems.iter().filter(|problem| flat(problem.page).contains(&wanted)).collect();
+    if !whole.is_empty() {
+        whole.truncate(OFFERED);
+        return whole;
+    }
+    let is_word = |word: &&str| word.len() > 2 && word.chars().any(char::is_alphabetic);
+    let split = |text: &str| -> Vec<String> {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-' && c != '.').filter(is_word).map(ToOwned::to_owned).collect()
+    };
+    let words = split(&wanted);
+    let mut scored: Vec<(usize, &Problem)> = problems
+        .iter()
+        .map(|problem| {
+            let page = flat(problem.page);
+            (words.iter().filter(|word| page.contains(word.as_str())).count(), problem)
+        })
+        .filter(|(score, _)| *score * 2 > words.len())
+        .collect();
+    scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
+    let ahead = scored.first().zip(scored.get(1)).is_some_and(|((first, _), (second, _))| first > second);
+    scored.into_iter().map(|(_, problem)| problem).take(if ahead { 1 } else { OFFERED }).collect()
+}
