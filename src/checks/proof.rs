@@ -76,6 +76,12 @@ fn open<'a>(judged: &'a Judged, plan: &Plan) -> Vec<&'a Finding> {
 }
 
 impl Plan {
+    /// What the safe steps alone make of the environment.
+    pub fn safe_changes(&self, env: &crate::facts::env::EnvFacts) -> BTreeMap<String, Change> {
+        let fixes: Vec<&Fix> = self.steps.iter().map(|step| &step.fix).filter(|fix| fix.is_safe_env()).collect();
+        merge(&fixes, env)
+    }
+
     fn cures(&self, finding: &Finding) -> bool {
         self.steps.iter().flat_map(|step| &step.fix.assumes).any(|effect| match effect {
             Effect::Cures { id, subject } => *id == finding.id && subject.as_ref().is_none_or(|subject| *subject == finding.subject),

@@ -198,6 +198,18 @@ fn read_input(path: &Path, cap: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The machine's own name, for taking it out of a snapshot.
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned()).unwrap_or_default()
+}
+
+/// The name of the program that started us: a shell, as a rule.
+pub fn parent_program() -> Option<String> {
+    let parent = std::os::unix::process::parent_id();
+    let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
+    Some(name.trim().trim_start_matches('-').to_owned())
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {

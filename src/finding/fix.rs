@@ -125,6 +125,19 @@ impl Fix {
         self
     }
 
+    /// The variable that it changes, where it changes one.
+    pub fn variable(&self) -> Option<&str> {
+        match &self.action {
+            Action::SetEnv { name, .. } | Action::UnsetEnv { name } | Action::PrependPath { name, .. } | Action::RemovePath { name, .. } => Some(name),
+            Action::Run { .. } | Action::Edit { .. } | Action::Advice { .. } => None,
+        }
+    }
+
+    /// A variable that may be changed without looking.
+    pub fn is_safe_env(&self) -> bool {
+        self.is_env() && self.safety == Safety::Safe
+    }
+
     /// Whether it only changes variables of a shell.
     pub fn is_env(&self) -> bool {
         matches!(self.action, Action::SetEnv { .. } | Action::UnsetEnv { .. } | Action::PrependPath { .. } | Action::RemovePath { .. })

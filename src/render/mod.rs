@@ -1,5 +1,6 @@
 //! Findings in the shapes people and programs read. Every renderer takes the same [`Report`]; none decides anything.
 
+pub mod exports;
 pub mod github;
 pub mod human;
 pub mod json;
