@@ -2,12 +2,17 @@
 //! with it, pure checks judge that against knowledge tables, and renderers print the findings.
 
 pub mod binary;
+pub mod checks;
+pub mod cli;
 pub mod collect;
+pub mod commands;
+pub mod exit;
 pub mod facts;
 pub mod finding;
 pub mod gpu;
 pub mod host;
 pub mod knowledge;
 pub mod model;
+pub mod render;
 pub mod text;
 pub mod version;

@@ -190,7 +190,7 @@ impl FromStr for Target {
 /// A dotted version of any length with its text as found: `550.144.03`, `2.6.0+cu124`, `12.2.0-14+deb12u1`.
 ///
 /// Ordered by its leading numbers (a missing one counts as 0), so `12.2` equals `12.2.0` in order but not in text.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Dotted {
     pub text: String,
     pub parts: Vec<u32>,

@@ -33,16 +33,22 @@ pub struct Case<'a> {
     pub purpose: Purpose,
     /// Things that were asked for by name (`--require`): their absence is a finding.
     pub required: &'a [String],
+    python_choice: OnceCell<model::python::Choice<'a>>,
     cuda_home: OnceCell<model::cuda_home::CudaHome<'a>>,
 }
 
 impl<'a> Case<'a> {
     pub fn new(facts: &'a Snapshot, know: &'a Knowledge, purpose: Purpose, required: &'a [String]) -> Self {
-        Self { facts, know, purpose, required, cuda_home: OnceCell::new() }
+        Self { facts, know, purpose, required, python_choice: OnceCell::new(), cuda_home: OnceCell::new() }
     }
 
     pub fn requires(&self, what: &str) -> bool {
         self.required.iter().any(|name| name == what)
+    }
+
+    /// Which interpreter is judged and why, and which environments the variables name.
+    pub fn python_choice(&self) -> &model::python::Choice<'a> {
+        self.python_choice.get_or_init(|| model::python::chosen(self.facts))
     }
 
     /// The interpreter pip would use.
@@ -51,7 +57,7 @@ impl<'a> Case<'a> {
     /// When the interpreters could not be looked at.
     pub fn python(&self) -> Result<Option<&'a Interpreter>, Missing> {
         self.facts.pythons.get("python")?;
-        Ok(model::python::chosen(self.facts))
+        Ok(self.python_choice().interpreter)
     }
 
     /// # Errors

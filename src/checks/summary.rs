@@ -40,7 +40,8 @@ fn toolkit(case: &Case<'_>) -> String {
     match case.toolkit() {
         Ok(Some(toolkit)) => {
             let release = toolkit.release().map_or("of unknown release".to_owned(), |release| release.to_string());
-            format!("CUDA {release} ({}, {})", toolkit.root, case.cuda_home().by)
+            let by = case.cuda_home().by.source().map(|source| format!(", {source}")).unwrap_or_default();
+            format!("CUDA {release} ({}{by})", toolkit.root)
         }
         Ok(None) if case.toolkits().is_empty() => "no CUDA toolkit".to_owned(),
         Ok(None) => format!("{} that torch does not find", count(case.toolkits().len(), "CUDA toolkit")),

@@ -7,7 +7,7 @@ use super::torch::{DeepSpeed, Torch};
 use crate::version::Dotted;
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interpreter {
     /// As found: `/opt/venv/bin/python3`, shims already resolved.
     pub path: HostPath,
@@ -50,9 +50,10 @@ pub struct Interpreter {
     pub deepspeed: Observed<DeepSpeed>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnvironmentKind {
+    #[default]
     System,
     Venv,
     Conda,

@@ -7,7 +7,7 @@ use crate::version::{CudaVersion, Dotted};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Torch {
     /// The package's folder.
     pub path: HostPath,

@@ -1,6 +1,8 @@
 //! What torch, nvcc, pip, the dynamic loader and DeepSpeed would do on this machine, computed from facts alone.
 
 pub mod arch_list;
+pub mod arch_plan;
+pub mod assume;
 pub mod build;
 pub mod cuda_home;
 pub mod host_compiler;
