@@ -40,12 +40,9 @@ pub fn judge(case: &Case<'_>, wanted: &dyn Fn(ProblemId) -> bool) -> Judged {
             Ok(Ok(Verdict::Pass)) => judged.passed.push(check.id),
             Ok(Ok(Verdict::NotApplicable(why))) => judged.not_applicable.push((check.id, why)),
             Ok(Ok(Verdict::Found(findings))) => found.extend(findings),
-            Ok(Err(missing)) => judged.undecided.push(Undecided {
-                id: check.id,
-                missing: missing.topic,
-                why: missing.why,
-                failed: missing.failed,
-            }),
+            Ok(Err(missing)) => {
+                judged.undecided.push(Undecided { id: check.id, missing: missing.topic, why: missing.why, failed: missing.failed })
+            }
             Err(panic) => judged.undecided.push(Undecided { id: check.id, missing: "check", why: crash(&panic), failed: true }),
         }
     }

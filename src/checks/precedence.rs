@@ -120,13 +120,15 @@ pub fn fold(findings: Vec<Finding>) -> Vec<Finding> {
     for mut finding in findings {
         match cause_of(finding.id) {
             Some(_) => {
-                finding.caused_by =
-                    ids.iter().copied().filter(|cause| *cause != finding.id && explains(cause, finding.id)).fold(Vec::new(), |mut all, id| {
+                finding.caused_by = ids.iter().copied().filter(|cause| *cause != finding.id && explains(cause, finding.id)).fold(
+                    Vec::new(),
+                    |mut all, id| {
                         if !all.contains(&id) {
                             all.push(id);
                         }
                         all
-                    });
+                    },
+                );
                 folded.push(finding);
             }
             None => roots.push(finding),

@@ -31,13 +31,7 @@ pub struct Step {
 const ROUNDS: usize = 5;
 
 /// Takes the first choice of every finding's fixes, applies them, judges again, and goes on with what was uncovered.
-pub fn prove(
-    facts: &Snapshot,
-    know: &Knowledge,
-    purpose: Purpose,
-    required: &[String],
-    wanted: &dyn Fn(ProblemId) -> bool,
-) -> Plan {
+pub fn prove(facts: &Snapshot, know: &Knowledge, purpose: Purpose, required: &[String], wanted: &dyn Fn(ProblemId) -> bool) -> Plan {
     let mut plan = Plan::default();
     let mut now = facts.clone();
     for round in 0..ROUNDS {
@@ -112,7 +106,9 @@ fn apply(facts: &mut Snapshot, changes: &BTreeMap<String, Change>) {
     let toolkits = facts.toolkits.value().map_or(&[][..], Vec::as_slice);
     let known: Vec<NamedPlace> = toolkits
         .iter()
-        .flat_map(|toolkit| [toolkit.root.clone(), toolkit.root.join("bin")].into_iter().chain(toolkit.libs.iter().map(|lib| lib.path.clone())))
+        .flat_map(|toolkit| {
+            [toolkit.root.clone(), toolkit.root.join("bin")].into_iter().chain(toolkit.libs.iter().map(|lib| lib.path.clone()))
+        })
         .filter(|path: &crate::facts::raw::HostPath| facts.env.state(Path::new(&path.0)).is_none())
         .map(|path| NamedPlace { path, state: PlaceState::Folder })
         .collect();

@@ -7,8 +7,9 @@ use crate::cli::{ArchListArgs, ListFormat, Ptx, Reader, Targets};
 use crate::exit::Exit;
 use crate::facts::gpu::Device;
 use crate::model::arch_plan::{self, Item, Limits, Plan, Wish};
-use crate::model::visible;
-use crate::render::json::TOOL;
+use crate::model::{arch_list, visible};
+use crate::render::json::Envelope;
+use crate::text::clean;
 use crate::version::{Capability, Target};
 use anyhow::bail;
 use serde_json::json;
@@ -23,7 +24,7 @@ pub fn run(args: &ArchListArgs) -> anyhow::Result<Exit> {
     }
     let subjects = subject::load_all(&args.subject)?;
     if let Some(list) = &args.validate {
-        return validate::run(args, &subjects, list);
+        return validate(args, &subjects, list);
     }
     let mut wishes = Vec::new();
     for subject in &subjects {
@@ -84,7 +85,9 @@ fn of_targets(targets: Targets, subject: &Subject) -> anyhow::Result<Vec<Wish>> 
     let nvcc = || case.nvcc().ok().flatten().filter(|nvcc| !nvcc.targets.is_empty());
     match targets {
         Targets::Torch => {
-            let Some(torch) = case.torch().ok().flatten() else { bail!("--targets torch: no torch is installed in the interpreter that is judged") };
+            let Some(torch) = case.torch().ok().flatten() else {
+                bail!("--targets torch: no torch is installed in the interpreter that is judged")
+            };
             let Some(list) = torch.arch_list.value() else { bail!("--targets torch: the arch list of `{}` cannot be read", torch.path) };
             let capabilities: BTreeSet<Capability> =
                 list.iter().filter_map(|target| target.parse::<Target>().ok()).map(|target| target.capability).collect();
@@ -95,7 +98,8 @@ fn of_targets(targets: Targets, subject: &Subject) -> anyhow::Result<Vec<Wish>> 
         }
         Targets::Toolkit | Targets::AllMajor => {
             let Some(nvcc) = nvcc() else { bail!("--targets: no nvcc whose targets can be read") };
-            let plain: BTreeSet<Capability> = nvcc.targets.iter().filter(|target| target.suffix.is_none()).map(|target| target.capability).collect();
+            let plain: BTreeSet<Capability> =
+                nvcc.targets.iter().filter(|target| target.suffix.is_none()).map(|target| target.capability).collect();
             let lowest = |capability: &Capability| plain.iter().filter(|other| other.major == capability.major).min() == Some(capability);
             let chosen = plain.iter().copied().filter(|capability| targets == Targets::Toolkit || lowest(capability));
             Ok(chosen.map(wish(&format!("{}", nvcc.path))).collect())
@@ -117,7 +121,7 @@ fn limits(subject: &Subject, reader: Reader) -> Limits {
         .or_else(|| cuda.and_then(|cuda| subject.know.toolkit(cuda)).map(|row| plain(&row.targets)));
     // DeepSpeed hands its list to torch from 0.19 on, so torch's numbers hold for both.
     let torch = case.torch().ok().flatten().filter(|_| matches!(reader, Reader::Torch | Reader::Deepspeed));
-    let reader = torch.and_then(|torch| subject.know.torch_arch_values(&torch.version)).map(|row| plain(&row.values));
+    let reader = torch.and_then(|torch| subject.know.torch_arch_values(&torch.version)).map(|row| plain(&row.row.values));
     Limits { compiler, cuda, reader }
 }
 
@@ -130,7 +134,15 @@ fn advice(subjects: &[Subject]) -> String {
 /// What was dropped and clamped always, where each item came from with `--why`: on standard error.
 fn tell(args: &ArchListArgs, subject: &Subject, plan: &Plan) {
     for (wish, why) in &plan.dropped {
-        output::note(&args.talk, &format!("{} ({}) is dropped: {why}{}", wish.capability, wish.from, if args.allow_drop { "" } else { "; --allow-drop leaves it out" }));
+        output::note(
+            &args.talk,
+            &format!(
+                "{} ({}) is dropped: {why}{}",
+                wish.capability,
+                wish.from,
+                if args.allow_drop { "" } else { "; --allow-drop leaves it out" }
+            ),
+        );
     }
     for note in &plan.notes {
         output::note(&args.talk, note);
@@ -153,39 +165,81 @@ fn text(item: &Item) -> String {
 }
 
 fn print(items: &[Item], format: ListFormat) -> String {
-    let each = |one: &dyn Fn(&Item) -> String, between: &str| items.iter().map(one).collect::<Vec<_>>().join(between);
-    let number = |item: &Item| item.capability.sm();
+    let plain: Vec<arch_list::Item> =
+        items.iter().map(|item| arch_list::Item { target: Target::plain(item.capability), sass: true, ptx: item.ptx }).collect();
     match format {
-        ListFormat::List => each(&text, ";"),
-        ListFormat::Cmake => each(&|item| if item.ptx { format!("{}", number(item)) } else { format!("{}-real", number(item)) }, ";"),
-        ListFormat::Sm => each(
-            &|item| if item.ptx { format!("sm_{0} compute_{0}", number(item)) } else { format!("sm_{}", number(item)) },
-            " ",
-        ),
-        ListFormat::Gencode => each(
-            &|item| {
-                let sass = format!("-gencode=arch=compute_{0},code=sm_{0}", number(item));
-                if item.ptx { format!("{sass} -gencode=arch=compute_{0},code=compute_{0}", number(item)) } else { sass }
-            },
-            " ",
-        ),
+        ListFormat::List => arch_list::print(&plain, arch_list::Format::List),
+        ListFormat::Cmake => arch_list::print(&plain, arch_list::Format::Cmake),
+        ListFormat::Sm => arch_list::print(&plain, arch_list::Format::Sm),
+        ListFormat::Gencode => arch_list::print(&plain, arch_list::Format::Gencode),
         ListFormat::Json => {
-            let rows: Vec<_> = items
-                .iter()
-                .map(|item| json!({ "sm": number(item).to_string(), "ptx": item.ptx, "from": item.from }))
-                .collect();
-            let envelope = json!({
-                "schema_version": crate::render::json::SCHEMA_VERSION,
-                "tool": TOOL,
-                "command": "arch-list",
-                "verdict": "healthy",
-                "complete": true,
-                "counts": { "error": 0, "warning": 0, "info": 0, "undecided": 0 },
-                "findings": [],
-                "undecided": [],
-                "result": rows,
-            });
-            serde_json::to_string_pretty(&envelope).unwrap_or_default()
+            let rows: Vec<_> =
+                items.iter().map(|item| json!({ "sm": item.capability.sm().to_string(), "ptx": item.ptx, "from": item.from })).collect();
+            Envelope::bare("arch-list", json!(rows)).text().trim_end().to_owned()
         }
     }
+}
+
+/// `--validate LIST`: every reader takes every item, and the GPUs asked for or seen are covered.
+fn validate(args: &ArchListArgs, subjects: &[Subject], list: &str) -> anyhow::Result<Exit> {
+    let first = &subjects[0];
+    let case = Case::new(&first.facts, &first.know, first.purpose, &[]);
+    let torch = case.torch().ok().flatten().map(|torch| &torch.version);
+    let deepspeed = case.deepspeed().ok().flatten().map(|deepspeed| &deepspeed.version);
+    let nvcc = case.nvcc().ok().flatten().map(|nvcc| nvcc.targets.as_slice()).filter(|targets| !targets.is_empty());
+    let asked = |reader: Reader, present: bool| if args.reader.is_empty() { present } else { args.reader.contains(&reader) };
+    let mut readers: Vec<(&str, arch_list::Reader<'_>)> = Vec::new();
+    // The grammar of DeepSpeed's newest release where none is installed: it is the strictest, and what a wheel builder will meet.
+    if asked(Reader::Deepspeed, deepspeed.is_some() || (torch.is_none() && nvcc.is_none())) {
+        readers.push(("DeepSpeed's pre-build", arch_list::Reader::DeepSpeed(deepspeed, arch_list::Use::Prebuild)));
+        readers.push(("DeepSpeed's JIT", arch_list::Reader::DeepSpeed(deepspeed, arch_list::Use::Jit)));
+    }
+    if asked(Reader::Torch, torch.is_some()) {
+        readers.push(("torch", arch_list::Reader::Torch(torch)));
+    }
+    if asked(Reader::Cmake, false) {
+        readers.push(("CMake", arch_list::Reader::Cmake));
+    }
+    match nvcc {
+        Some(targets) if asked(Reader::Nvcc, true) => readers.push(("nvcc", arch_list::Reader::Nvcc(targets))),
+        None if args.reader.contains(&Reader::Nvcc) => bail!("--reader nvcc: no nvcc whose targets can be read"),
+        _ => {}
+    }
+    let mut out = output::result(&args.talk)?;
+    let mut fine = true;
+    let mut read: Option<Vec<arch_list::Item>> = None;
+    for (name, reader) in &readers {
+        match arch_list::read(reader, Some(list)) {
+            Ok(arch_list::Reading::List(items)) => {
+                writeln!(out, "{name}: takes {}", clean(&arch_list::print(&items, arch_list::Format::Sm)))?;
+                read.get_or_insert(items);
+            }
+            Ok(arch_list::Reading::Ignored) => writeln!(out, "{name}: ignores the list and asks the GPUs")?,
+            Ok(arch_list::Reading::All { .. }) => writeln!(out, "{name}: builds for every target")?,
+            Ok(arch_list::Reading::VisibleGpus) => {
+                fine = false;
+                writeln!(out, "{name}: takes this as no list and asks the GPUs")?;
+            }
+            Ok(arch_list::Reading::Default) => {
+                fine = false;
+                writeln!(out, "{name}: takes this as no list and uses its default")?;
+            }
+            Err(refusal) => {
+                fine = false;
+                writeln!(out, "{name}: refuses `{}`: {}", clean(&refusal.item), clean(&refusal.message))?;
+            }
+        }
+    }
+    for subject in subjects {
+        for device in devices(subject) {
+            let Some(capability) = device.capability else { continue };
+            let covered = read.as_deref().is_some_and(|items| arch_list::cover(items, capability));
+            if !covered && read.is_some() {
+                fine = false;
+                writeln!(out, "{} ({capability}): no item has code for it", clean(device.name.as_deref().unwrap_or("GPU")))?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(if fine { Exit::Fine } else { Exit::Findings })
 }

@@ -38,7 +38,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let mut out = output::result(&args.talk)?;
     match args.format {
         Format::Human => render::human::render(&report, detail, &mut out)?,
-        Format::Json => out.write_all(render::json::Envelope::new(&report, serde_json::json!({ "subject": report.subject })).text().as_bytes())?,
+        Format::Json => {
+            out.write_all(render::json::Envelope::new(&report, serde_json::json!({ "subject": report.subject })).text().as_bytes())?
+        }
         Format::Markdown => render::markdown::render(&report, &mut out)?,
         Format::Github => render::github::render(&report, &mut out)?,
         Format::Sarif => out.write_all(render::sarif::text(&report, &know).as_bytes())?,

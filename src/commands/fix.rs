@@ -19,7 +19,9 @@ pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
     let (facts, know) = (&subject.facts, &subject.know);
     let target = target(args);
     if facts.redacted && target.is_some() {
-        bail!("this snapshot is redacted, so exports made from it would not fit the machine: take it with `ds-doctor snapshot --no-redact`");
+        bail!(
+            "this snapshot is redacted, so exports made from it would not fit the machine: take it with `ds-doctor snapshot --no-redact`"
+        );
     }
     let waivers: Vec<String> = waiver::load(know)?.into_iter().map(|waiver| waiver.id).collect();
     let chosen = wanted(&args.choice, know)?;
@@ -159,11 +161,8 @@ fn human(plan: &Plan, facts: &crate::facts::snapshot::Snapshot, out: &mut dyn Wr
 /// The plan for programs: steps in order, variables before and after, what remains.
 fn result(plan: &Plan, facts: &crate::facts::snapshot::Snapshot) -> serde_json::Value {
     use crate::facts::raw::Raw;
-    let steps: Vec<serde_json::Value> = plan
-        .steps
-        .iter()
-        .map(|step| serde_json::json!({ "id": step.id, "fix": render::json::JsonFix::from(&step.fix) }))
-        .collect();
+    let steps: Vec<serde_json::Value> =
+        plan.steps.iter().map(|step| serde_json::json!({ "id": step.id, "fix": render::json::JsonFix::from(&step.fix) })).collect();
     let changes: serde_json::Map<String, serde_json::Value> = plan
         .changes
         .iter()

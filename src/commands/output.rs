@@ -13,7 +13,7 @@ use std::io::{self, Write};
 pub fn result(talk: &TalkArgs) -> anyhow::Result<Box<dyn Write>> {
     if let Some(path) = &talk.output {
         let file = std::fs::File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
-        return Ok(Box::new(StripStream::new(io::BufWriter::new(file))));
+        return Ok(Box::new(StripStream::new(file)));
     }
     let choice = match talk.color {
         Color::Auto => AutoStream::choice(&io::stdout()),

@@ -119,11 +119,8 @@ fn parse_snapshot(bytes: &[u8]) -> anyhow::Result<Snapshot> {
 }
 
 fn collected(args: &SubjectArgs) -> anyhow::Result<Snapshot> {
-    let options = collect::Options {
-        timeout: Duration::from_secs_f64(args.timeout),
-        python: args.python.clone(),
-        ..collect::Options::default()
-    };
+    let options =
+        collect::Options { timeout: Duration::from_secs_f64(args.timeout), python: args.python.clone(), ..collect::Options::default() };
     let extra = variables(args)?;
     match &args.root {
         Some(root) => {

@@ -10,6 +10,8 @@ pub fn run() -> anyhow::Result<Exit> {
     let know = Knowledge::embedded();
     let mut out = std::io::stdout().lock();
     writeln!(out, "ds-doctor {}", env!("CARGO_PKG_VERSION"))?;
-    writeln!(out, "tables of {}; newest known: CUDA {}, torch {}", know.date(), know.newest_cuda(), know.newest_torch())?;
+    let cuda = know.newest_cuda().map(|cuda| cuda.to_string()).unwrap_or_default();
+    let torch = know.newest_torch().map(|torch| torch.to_string()).unwrap_or_default();
+    writeln!(out, "tables of {}; newest known: CUDA {cuda}, torch {torch}", know.date())?;
     Ok(Exit::Fine)
 }

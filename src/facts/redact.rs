@@ -7,7 +7,8 @@ use super::snapshot::Snapshot;
 use serde_json::Value;
 
 /// Names that would give nothing away, and whose replacement would make a snapshot unreadable.
-const HARMLESS: &[&str] = &["root", "user", "ubuntu", "home", "nobody", "runner", "vscode", "jovyan", "ec2-user", "opt", "usr", "tmp", "var", "lib"];
+const HARMLESS: &[&str] =
+    &["root", "user", "ubuntu", "home", "nobody", "runner", "vscode", "jovyan", "ec2-user", "opt", "usr", "tmp", "var", "lib"];
 
 /// Replaces user names, home folders and the host's name in every text of the snapshot.
 ///

@@ -128,7 +128,10 @@ impl Fix {
     /// The variable that it changes, where it changes one.
     pub fn variable(&self) -> Option<&str> {
         match &self.action {
-            Action::SetEnv { name, .. } | Action::UnsetEnv { name } | Action::PrependPath { name, .. } | Action::RemovePath { name, .. } => Some(name),
+            Action::SetEnv { name, .. }
+            | Action::UnsetEnv { name }
+            | Action::PrependPath { name, .. }
+            | Action::RemovePath { name, .. } => Some(name),
             Action::Run { .. } | Action::Edit { .. } | Action::Advice { .. } => None,
         }
     }

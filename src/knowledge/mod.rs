@@ -79,6 +79,12 @@ impl Knowledge {
         Ok(all)
     }
 
+    /// The month in which a table was last checked against its sources: `2026-11`.
+    pub fn date(&self) -> &str {
+        let releases = self.torch.release.iter().map(|row| row.checked.as_ref());
+        releases.chain(self.cuda.toolkit.iter().map(|row| row.checked.as_ref())).max().unwrap_or_default()
+    }
+
     /// A problem by its id or one of its other names.
     pub fn problem(&self, name: &str) -> Option<&'static problems::Problem> {
         problems::PROBLEMS.iter().find(|problem| problem.id == name || problem.aliases.contains(&name))

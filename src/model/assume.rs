@@ -1,18 +1,18 @@
 //! A machine as it would be with other GPUs, torch, DeepSpeed or CUDA: what `--gpu` and `--assume` make of a snapshot.
 
+use crate::facts::env::{NamedPlace, PlaceState};
 use crate::facts::gpu::Device;
 use crate::facts::observed::Observed;
+use crate::facts::program::{Program, ProgramKind};
 use crate::facts::python::Interpreter;
 use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
+use crate::facts::source::Source;
+use crate::facts::toolkit::{HEADERS, HostLimits, IncludeFolder, Layout, LibFolder, LibFolderKind, Nvcc, NvccKind, Toolkit};
 use crate::facts::torch::{DeepSpeed, Torch};
 use crate::knowledge::Knowledge;
 use crate::knowledge::gpu::GpuMatch;
-use crate::facts::env::{NamedPlace, PlaceState};
-use crate::facts::program::{Program, ProgramKind};
-use crate::facts::source::Source;
-use crate::facts::toolkit::{HEADERS, HostLimits, IncludeFolder, Layout, LibFolder, LibFolderKind, Nvcc, NvccKind, Toolkit};
-use crate::version::{Capability, CudaVersion, Dotted};
+use crate::version::{Capability, CudaVersion, Dotted, Target};
 
 /// A name and how many of it: `h100*8`.
 ///
@@ -21,7 +21,12 @@ use crate::version::{Capability, CudaVersion, Dotted};
 pub fn gpu(text: &str, know: &Knowledge) -> Result<(String, Capability, usize), String> {
     let (name, number) = match text.rsplit_once('*') {
         Some((name, number)) => {
-            let count: usize = number.trim().parse().ok().filter(|n| (1..=1024).contains(n)).ok_or_else(|| format!("--gpu `{text}`: `{number}` is no number of GPUs"))?;
+            let count: usize = number
+                .trim()
+                .parse()
+                .ok()
+                .filter(|n| (1..=1024).contains(n))
+                .ok_or_else(|| format!("--gpu `{text}`: `{number}` is no number of GPUs"))?;
             (name.trim(), count)
         }
         None => (text.trim(), 1),
@@ -120,16 +125,22 @@ fn torch(version: Dotted, know: &Knowledge) -> Torch {
     let local = version.local().map(ToOwned::to_owned);
     let cuda = match local.as_deref() {
         Some(local) => CudaVersion::from_tag(local),
-        None => know.torch_release(&version).and_then(|release| release.pypi_cuda),
+        None => know.torch_release(&version).map(|release| release.default_cuda),
     };
     let code = cuda.and_then(|cuda| know.torch_code(&version, cuda));
-    let unknown = || Observed::skipped("assumed, and no table knows this build");
+    const UNKNOWN: &str = "assumed, and no table knows this build";
     Torch {
         path: HostPath::new(NOWHERE).join("torch"),
         cuda,
         hip: local.as_deref().and_then(|local| local.strip_prefix("rocm")).map(ToOwned::to_owned),
-        cxx11_abi: cuda.and_then(|cuda| know.torch_cxx11_abi(&version, cuda)).map_or_else(unknown, Observed::seen),
-        arch_list: code.map_or_else(unknown, |code| Observed::seen(code.arch_list.iter().map(|target| target.sm()).collect())),
+        cxx11_abi: cuda.and_then(|cuda| know.torch_cxx11_abi(&version, cuda)).map_or_else(|| Observed::skipped(UNKNOWN), Observed::seen),
+        arch_list: code.map_or_else(
+            || Observed::skipped(UNKNOWN),
+            |code| {
+                let sass = code.sass.iter().map(|target| target.sm());
+                Observed::seen(sass.chain(code.ptx.map(Target::compute)).collect())
+            },
+        ),
         cudart: cuda.map(|cuda| format!("libcudart.so.{}", cuda.major)),
         version,
         ..Torch::default()
@@ -173,7 +184,7 @@ fn toolkit(facts: &mut Snapshot, know: &Knowledge, cuda: CudaVersion, version: D
             || Observed::skipped("assumed, and no table knows this release"),
             |row| {
                 let path = HostPath::new("rules/cuda.toml");
-                Observed::seen(HostLimits { path, gcc_max: Some(row.max_gcc), clang_max: row.max_clang })
+                Observed::seen(HostLimits { path, gcc_max: Some(row.max_gcc), clang_max: Some(row.max_clang) })
             },
         ),
     };

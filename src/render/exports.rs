@@ -55,7 +55,9 @@ fn cannot_carry(value: &Raw, target: Target) -> Option<&'static str> {
     match target {
         Target::Csh if bytes.contains(&b'\n') => Some("holds a newline, which csh cannot take"),
         Target::Csh if bytes.iter().any(|b| b"*?[]{}~".contains(b)) => Some("holds a character that csh would match against file names"),
-        Target::Csh if bytes.windows(2).any(|pair| pair.iter().all(u8::is_ascii_whitespace)) => Some("holds a run of blanks, which csh would shorten"),
+        Target::Csh if bytes.windows(2).any(|pair| pair.iter().all(u8::is_ascii_whitespace)) => {
+            Some("holds a run of blanks, which csh would shorten")
+        }
         Target::Csh if bytes.first().is_some_and(u8::is_ascii_whitespace) || bytes.last().is_some_and(u8::is_ascii_whitespace) => {
             Some("begins or ends with a blank, which csh would drop")
         }

@@ -127,6 +127,22 @@ impl Envelope {
         }
     }
 
+    /// Of a command that judges nothing: only a result.
+    pub fn bare(command: &'static str, result: serde_json::Value) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            tool: TOOL,
+            command,
+            verdict: Verdict::Healthy,
+            complete: true,
+            counts: Counts::default(),
+            findings: Vec::new(),
+            undecided: Vec::new(),
+            waived: Vec::new(),
+            result,
+        }
+    }
+
     /// Pretty-printed, with a newline at the end.
     pub fn text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
@@ -186,9 +202,7 @@ impl From<&Fix> for JsonFix {
             Action::PrependPath { name, dir } => {
                 Self { action: "prepend-path", name: Some(name.clone()), value: Some(dir.clone()), ..base }
             }
-            Action::RemovePath { name, dir } => {
-                Self { action: "remove-path", name: Some(name.clone()), value: Some(dir.clone()), ..base }
-            }
+            Action::RemovePath { name, dir } => Self { action: "remove-path", name: Some(name.clone()), value: Some(dir.clone()), ..base },
             Action::Run { argv, needs_root } => Self { action: "run", argv: Some(argv.clone()), needs_root: *needs_root, ..base },
             Action::Edit { file, how } => Self { action: "edit", file: Some(file.clone()), text: Some(how.clone()), ..base },
             Action::Advice { text } => Self { action: "advice", text: Some(text.clone()), ..base },
