@@ -38,6 +38,9 @@ pub struct Torch {
     /// What its own libraries need and where they search: `libtorch_cuda.so`, `libtorch_python.so`, `libc10_cuda.so`…
     #[serde(default)]
     pub libs: BTreeMap<String, ElfFacts>,
+    /// Libraries of its own that cannot be read (cut short, empty, not ELF), and why.
+    #[serde(default)]
+    pub broken: BTreeMap<String, String>,
     /// Seconds since 1970: when this torch was installed. The later time of version.py and of its package's RECORD, since uv links
     /// files that are older than the environment.
     #[serde(default)]
