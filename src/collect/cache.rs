@@ -1,6 +1,6 @@
 //! torch's extension cache: its roots, what was built in them, and the locks in them.
 
-use super::{lock, place};
+use super::{lock, place, search};
 use crate::facts::cache::{CacheFacts, CacheRoot, CachedOp, Lock};
 use crate::facts::observed::Observed;
 use crate::facts::raw::HostPath;
@@ -24,7 +24,7 @@ pub fn collect(host: &dyn Host, notes: &mut Vec<String>) -> Observed<CacheFacts>
 pub fn places(host: &dyn Host) -> Vec<(PathBuf, Source)> {
     let mut found: Vec<(PathBuf, Source)> = Vec::new();
     // An empty value is the current folder to torch, not "unset".
-    let named = |name: &str| host.var(name).and_then(|value| place::absolute(host, Path::new(value)));
+    let named = |name: &str| host.var(name).and_then(|value| search::absolute(host, Path::new(value)));
     if let Some(path) = named("TORCH_EXTENSIONS_DIR") {
         found.push((path, Source::variable("TORCH_EXTENSIONS_DIR")));
     }
@@ -95,11 +95,7 @@ fn op(host: &dyn Host, path: PathBuf, tag: Option<&str>) -> Option<CachedOp> {
     let modified = |name: &OsStr| host.metadata(&path.join(name)).ok().filter(|meta| meta.kind == Kind::File).map(|meta| meta.modified);
     // A changed source gets a library of its own, `name_v1.so`.
     let built = entries.iter().filter(is_library).filter_map(|entry| modified(&entry.name)).max();
-    let lock = modified(OsStr::new("lock")).map(|modified| Lock {
-        path: path.join("lock").into(),
-        modified,
-        in_use: Observed::default(),
-    });
+    let lock = modified(OsStr::new("lock")).map(|modified| Lock { path: path.join("lock").into(), modified, in_use: Observed::default() });
     let torch_path = has("build.ninja").then(|| host.read_text(&path.join("build.ninja")).ok()).flatten().and_then(|text| torch_in(&text));
     let name = path.file_name()?.to_string_lossy().into_owned();
     Some(CachedOp { name, tag: tag.map(str::to_owned), built, torch_path, lock, path: path.into() })
@@ -171,11 +167,12 @@ mod tests {
         let host = Rooted::new(dir.path(), env).unwrap();
         let facts = collect(&host, &mut Vec::new());
         let roots = &facts.value().unwrap().roots;
-        assert_eq!(roots.iter().map(|r| (r.path.to_string(), r.exists)).collect::<Vec<_>>(), [
-            ("/ext".to_owned(), false),
-            ("/h/.cache/torch_extensions".to_owned(), true)
-        ]);
-        let ops: Vec<_> = roots[1].ops.iter().map(|op| (op.name.as_str(), op.tag.as_deref(), op.built.is_some(), op.lock.is_some())).collect();
+        assert_eq!(
+            roots.iter().map(|r| (r.path.to_string(), r.exists)).collect::<Vec<_>>(),
+            [("/ext".to_owned(), false), ("/h/.cache/torch_extensions".to_owned(), true)]
+        );
+        let ops: Vec<_> =
+            roots[1].ops.iter().map(|op| (op.name.as_str(), op.tag.as_deref(), op.built.is_some(), op.lock.is_some())).collect();
         assert_eq!(ops, [("old_op", None, true, false), ("fused_adam", Some("py311_cu130"), false, true)]);
         assert!(matches!(roots[1].ops[1].lock.as_ref().unwrap().in_use, Observed::Skipped { .. }));
     }

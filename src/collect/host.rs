@@ -1,6 +1,6 @@
 //! The machine: system, container, processor, and the folders a build writes to. Limits are read in [`super::cgroup`].
 
-use super::{cache, cgroup, mount, place};
+use super::{cache, cgroup, mount, place, search};
 use crate::binary::elf::{Elf, summarise};
 use crate::binary::scan;
 use crate::facts::elf::Machine;
@@ -118,7 +118,7 @@ fn machine(host: &dyn Host) -> Observed<String> {
 /// As `uname -m` would call it.
 fn tree_machine(host: &dyn Host) -> Option<String> {
     PROGRAMS.iter().find_map(|program| {
-        let file = place::open(host, Path::new(program)).ok()?;
+        let file = super::open(host, Path::new(program)).ok()?;
         Some(match Elf::open(&file).ok()?.machine() {
             Machine::X86_64 => "x86_64".to_owned(),
             Machine::PPC64 => "ppc64le".to_owned(),
@@ -140,7 +140,7 @@ pub(super) const LIBC: &[&str] = &[
 
 fn glibc(host: &dyn Host) -> Observed<Dotted> {
     let Some(path) = LIBC.iter().map(Path::new).find(|path| host.is_file(path)) else { return Observed::absent(LIBC.iter().copied()) };
-    let read = place::open(host, path).map_err(|e| e.to_string()).and_then(|file| {
+    let read = super::open(host, path).map_err(|e| e.to_string()).and_then(|file| {
         let elf = Elf::open(&file).map_err(|e| e.to_string())?;
         let range = scan::section(&elf, ".rodata").map_err(|e| e.to_string())?.range;
         let mut found = None;
@@ -260,7 +260,7 @@ fn booted(host: &dyn Host) -> Observed<i64> {
 
 fn folders(host: &dyn Host) -> Vec<WorkFolder> {
     let mounts = mount::mounts(host).unwrap_or_default();
-    let temporary = host.var("TMPDIR").filter(|value| !value.is_empty()).and_then(|value| place::absolute(host, Path::new(value)));
+    let temporary = search::variable(host, "TMPDIR");
     let mut wanted = vec![(FolderPurpose::Temporary, temporary.unwrap_or_else(|| "/tmp".into()))];
     wanted.extend(cache::places(host).into_iter().map(|(path, _)| (FolderPurpose::Cache, path)));
     wanted.push((FolderPurpose::SharedMemory, "/dev/shm".into()));

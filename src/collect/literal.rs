@@ -259,6 +259,9 @@ mod tests {
         assert_eq!(binding(module, "hip"), Binding::Unbound);
         assert_eq!(binding("cuda = os.environ['X']\n", "cuda"), Binding::Computed);
         assert_eq!(binding("cuda = '1' + x\n", "cuda"), Binding::Computed);
-        assert_eq!(binding("cuda = {\n 'a': 1}", "cuda"), Binding::Value(Literal::Dict(vec![(Literal::Text("a".into()), Literal::Int(1))])));
+        assert_eq!(
+            binding("cuda = {\n 'a': 1}", "cuda"),
+            Binding::Value(Literal::Dict(vec![(Literal::Text("a".into()), Literal::Int(1))]))
+        );
     }
 }

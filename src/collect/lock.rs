@@ -52,7 +52,9 @@ fn doubt(host: &dyn Host, mounts: &[Mount], uid: u32, sees_all: bool, lock: &Pat
         return Some(format!("`{}` may be shared with processes outside this container", mount.point.display()));
     }
     match host.metadata(&real) {
-        Ok(Meta { uid: owner, .. }) if uid != 0 && owner != uid => Some(format!("it belongs to user {owner}, whose processes cannot be looked at")),
+        Ok(Meta { uid: owner, .. }) if uid != 0 && owner != uid => {
+            Some(format!("it belongs to user {owner}, whose processes cannot be looked at"))
+        }
         Ok(_) => None,
         Err(error) => Some(error.to_string()),
     }
@@ -65,7 +67,9 @@ fn holders(host: &dyn Host, folders: &[PathBuf]) -> Result<Vec<bool>, String> {
     let proc = Path::new("/proc");
     let processes = host.list(proc).map_err(|error| format!("`/proc`: {error}"))?;
     let uid = host.system().map_or(0, crate::host::System::uid);
-    for entry in processes.iter().filter(|entry| entry.kind == Kind::Folder && entry.name.to_str().is_some_and(|name| name.parse::<u32>().is_ok())) {
+    for entry in
+        processes.iter().filter(|entry| entry.kind == Kind::Folder && entry.name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
+    {
         if begin.elapsed() > PATIENCE {
             return Err("looking through all processes takes too long".to_owned());
         }
@@ -81,7 +85,9 @@ fn holders(host: &dyn Host, folders: &[PathBuf]) -> Result<Vec<bool>, String> {
         match host.list(&files) {
             Ok(open) => open.iter().for_each(|file| note(&files.join(&file.name))),
             // Another user's process cannot have made this user's lock; one of this user's that hides could have.
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && host.metadata(&process).is_ok_and(|meta| meta.uid == uid) => {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::PermissionDenied && host.metadata(&process).is_ok_and(|meta| meta.uid == uid) =>
+            {
                 return Err(format!("process {} of this user cannot be looked at", entry.name.display()));
             }
             Err(_) => {}

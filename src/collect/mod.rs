@@ -1,9 +1,20 @@
 //! Facts from the host, one file per topic: all candidates, no choices.
 
+pub mod cache;
+mod cgroup;
+pub mod deepspeed;
 pub mod env;
 pub mod gpu;
+pub mod host;
+mod literal;
+pub mod loader;
+mod lock;
+mod mount;
+mod place;
 pub mod program;
+pub mod python;
 pub mod search;
+pub mod torch;
 
 use crate::binary::FileAt;
 use crate::facts::gpu::GpuFacts;
@@ -36,16 +47,22 @@ impl Default for Options {
 }
 
 /// Everything about the machine, the topics gathered side by side. A collector that panics leaves a `Failed` topic; those of the
-/// environment and of programs have no such answer, and nothing could be judged without them: their panic goes on.
+/// environment, of the machine and of programs have no such answer, and nothing could be judged without them: their panic goes on.
 pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
     thread::scope(|scope| {
         let env = topic(scope, |notes| env::collect(host, notes));
         let programs = topic(scope, |notes| program::collect(host, &[], notes));
+        let about = topic(scope, |_| host::collect(host));
+        let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
+        let cache = topic(scope, |notes| cache::collect(host, notes));
         let gpu = topic(scope, |_| if options.ask_gpu { gpu::gpu(host, options.timeout) } else { GpuFacts::default() });
 
         let mut notes = Notes::new();
         let env = whole(env, &mut notes);
         let programs = whole(programs, &mut notes);
+        let about = whole(about, &mut notes);
+        let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
+        let cache = or(cache, &mut notes, |why| Observed::failed(why));
         let gpu = or(gpu, &mut notes, |why| GpuFacts {
             devices: Observed::failed(why),
             driver: Observed::failed(why),
@@ -58,7 +75,10 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             taken: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX)),
             subject: host.root().map_or(Subject::Machine, |root| Subject::Tree { root: root.into() }),
             env,
+            host: about,
             programs,
+            pythons,
+            cache,
             gpu,
             notes,
             ..Snapshot::default()

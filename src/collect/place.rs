@@ -1,10 +1,7 @@
-//! Paths as programs make them out of the environment: homes, relative names, `..`.
+//! Paths as programs make them out of the environment: homes, `..`, folders that do not exist yet.
 
-use crate::binary::FileAt;
 use crate::host::Host;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
@@ -23,11 +20,6 @@ pub fn home(host: &dyn Host) -> Option<PathBuf> {
     })
 }
 
-/// The path from the root on: a relative one counts from the current folder. `None` when that is not known.
-pub fn absolute(host: &dyn Host, path: &Path) -> Option<PathBuf> {
-    if path.is_absolute() { Some(normal(path)) } else { Some(normal(&host.cwd()?.join(path))) }
-}
-
 /// Without `.` and `..`, by the text alone, as `os.path.normpath` does it.
 pub fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
@@ -41,23 +33,6 @@ pub fn normal(path: &Path) -> PathBuf {
         }
     }
     out
-}
-
-/// The entries of a list variable as absolute paths with their number from 1; an empty entry is the current folder.
-pub fn entries(host: &dyn Host, name: &str, separators: &[u8]) -> Vec<(usize, PathBuf)> {
-    let Some(value) = host.var(name).filter(|value| !value.is_empty()) else { return Vec::new() };
-    let parts = value.as_bytes().split(|b| separators.contains(b));
-    parts.enumerate().filter_map(|(at, entry)| Some((at + 1, absolute(host, Path::new(OsStr::from_bytes(entry)))?))).collect()
-}
-
-/// A regular file for the binary readers.
-///
-/// # Errors
-/// As [`Host::open`].
-pub fn open(host: &dyn Host, path: &Path) -> io::Result<FileAt<File>> {
-    let file = host.open(path)?;
-    let length = file.metadata()?.len();
-    Ok(FileAt::new(file, length))
 }
 
 /// The nearest folder at or above the path that exists.
@@ -79,11 +54,9 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_has_no_current_folder_and_no_user() {
+    fn a_tree_has_no_user() {
         let dir = tempfile::tempdir().unwrap();
-        let env: Environment = [("LIST".into(), "/a::b:/c/../d".into())].into();
-        let host = Rooted::new(dir.path(), env).unwrap();
-        assert_eq!(entries(&host, "LIST", b":"), [(1, "/a".into()), (4, "/d".into())]);
+        let host = Rooted::new(dir.path(), Environment::new()).unwrap();
         assert_eq!(home(&host), None);
         assert_eq!(nearest_folder(&host, Path::new("/x/y")), Some("/".into()));
     }

@@ -7,7 +7,7 @@ mod shim;
 pub mod site;
 mod strings;
 
-use super::{deepspeed, place, torch};
+use super::{deepspeed, search, torch};
 use crate::facts::observed::Observed;
 use crate::facts::python::{EnvironmentKind, Interpreter};
 use crate::facts::raw::HostPath;
@@ -58,27 +58,26 @@ pub fn collect(host: &dyn Host, chosen: Option<&Path>, notes: &mut Vec<String>) 
 fn candidates(host: &dyn Host, chosen: Option<&Path>) -> Vec<Candidate> {
     let mut all = Vec::new();
     let mut named = |path: PathBuf, source: Source| all.push(Candidate { path, source, named: true });
-    let path = place::entries(host, "PATH", b":");
+    let path = search::entries(host, "PATH");
     if let Some(chosen) = chosen {
         let source = Source::Option { name: "--python".to_owned() };
         let in_path = (chosen.components().count() == 1 && chosen.parent() == Some(Path::new("")))
-            .then(|| path.iter().map(|(_, folder)| folder.join(chosen)).find(|path| host.is_file(path)))
+            .then(|| path.iter().map(|entry| entry.path.join(chosen)).find(|path| host.is_file(path)))
             .flatten();
-        if let Some(path) = in_path.or_else(|| place::absolute(host, chosen)) {
+        if let Some(path) = in_path.or_else(|| search::absolute(host, chosen)) {
             named(if host.is_folder(&path) { program_in(host, &path) } else { path }, source);
         }
     }
     for variable in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
-        let folder = host.var(variable).filter(|value| !value.is_empty()).and_then(|value| place::absolute(host, Path::new(value)));
-        if let Some(folder) = folder {
+        if let Some(folder) = search::variable(host, variable) {
             named(program_in(host, &folder), Source::variable(variable));
         }
     }
     let mut searched: Vec<Candidate> = Vec::new();
     let mut first: Option<usize> = None;
-    for (index, folder) in &path {
+    for entry in &path {
         for name in ["python3", "python"] {
-            let candidate = Candidate { path: folder.join(name), source: Source::entry("PATH", *index), named: false };
+            let candidate = Candidate { path: entry.path.join(name), source: Source::entry("PATH", entry.index), named: false };
             if host.metadata(&candidate.path).is_ok_and(|meta| meta.executable()) {
                 if name == "python3" && first.is_none() {
                     first = Some(searched.len());

@@ -1,7 +1,6 @@
 //! torch as it lies in its folder: `version.py`, the strings and needs of its libraries, and its package's requirements.
 
 use super::literal::{Binding, Literal, binding};
-use super::place;
 use super::python::dist::{self, Dist};
 use super::python::dist_of;
 use super::python::site::{Module, Site};
@@ -111,7 +110,8 @@ fn libraries(host: &dyn Host, folder: &Path) -> (BTreeMap<String, ElfFacts>, BTr
         if !own || !name.ends_with(".so") {
             continue;
         }
-        match place::open(host, &folder.join(name)).map_err(|e| e.to_string()).and_then(|file| summarise(&file).map_err(|e| e.to_string())) {
+        match super::open(host, &folder.join(name)).map_err(|e| e.to_string()).and_then(|file| summarise(&file).map_err(|e| e.to_string()))
+        {
             Ok(facts) => drop(libs.insert(name.to_owned(), facts)),
             Err(why) => drop(broken.insert(name.to_owned(), why)),
         }
@@ -128,7 +128,7 @@ fn cudart(libs: &BTreeMap<String, ElfFacts>) -> Option<String> {
 /// The library itself is asked first; the CMake file states it up to 2.14.
 fn cxx11_abi(host: &dyn Host, path: &Path) -> Observed<bool> {
     let library = path.join("lib/libc10.so");
-    let read = place::open(host, &library).map_err(|e| e.to_string()).and_then(|file| binary::cxx11_abi(&file).map_err(|e| e.to_string()));
+    let read = super::open(host, &library).map_err(|e| e.to_string()).and_then(|file| binary::cxx11_abi(&file).map_err(|e| e.to_string()));
     let why = match read {
         Ok(Some(new)) => return Observed::seen(new),
         Ok(None) => "has neither form of the symbol that tells".to_owned(),
@@ -145,7 +145,7 @@ fn cxx11_abi(host: &dyn Host, path: &Path) -> Observed<bool> {
 
 fn arch_list(host: &dyn Host, path: &Path) -> Observed<Vec<String>> {
     let library = path.join("lib/libtorch_python.so");
-    let read = place::open(host, &library).map_err(|e| e.to_string()).and_then(|file| binary::arch_list(&file).map_err(|e| e.to_string()));
+    let read = super::open(host, &library).map_err(|e| e.to_string()).and_then(|file| binary::arch_list(&file).map_err(|e| e.to_string()));
     match read {
         Ok(Some(list)) => Observed::seen(list),
         Ok(None) => Observed::failed(format!("`{}` has no list of targets, or more than one", library.display())),

@@ -2,7 +2,6 @@
 
 use super::site::Site;
 use crate::binary::read::read_up_to;
-use crate::collect::place;
 use crate::facts::python::Package;
 use crate::host::Host;
 use std::path::{Path, PathBuf};
@@ -48,7 +47,7 @@ fn header(host: &dyn Host, metadata: &Path, name: &str) -> Option<String> {
 pub fn headers(host: &dyn Host, metadata: &Path) -> Vec<(String, String)> {
     const ENOUGH: u64 = 64 << 10;
     let read = |name: &str| {
-        let file = place::open(host, &metadata.join(name)).ok()?;
+        let file = crate::collect::open(host, &metadata.join(name)).ok()?;
         read_up_to(&file, 0, ENOUGH).ok()
     };
     let Some(bytes) = read("METADATA").or_else(|| read("PKG-INFO")) else { return Vec::new() };

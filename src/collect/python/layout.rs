@@ -1,6 +1,6 @@
 //! The shape of one Python installation, from the paths round its program: prefix, base prefix, version, standard library, headers.
 
-use crate::collect::place;
+use crate::collect::search;
 use crate::facts::observed::Observed;
 use crate::facts::python::EnvironmentKind;
 use crate::facts::raw::HostPath;
@@ -115,7 +115,7 @@ fn read_config(host: &dyn Host, path: &Path) -> Option<VenvConfig> {
         let Some((key, value)) = line.split_once('=') else { continue };
         let value = value.trim();
         match key.trim().to_ascii_lowercase().as_str() {
-            "home" => config.home = place::absolute(host, Path::new(value)),
+            "home" => config.home = search::absolute(host, Path::new(value)),
             // venv writes the first, virtualenv and uv the second, as `3.11.7.final.0` or `3.11.7`.
             "version" | "version_info" if config.version.is_none() => config.version = plain(value),
             "include-system-site-packages" => config.system_packages = value.eq_ignore_ascii_case("true"),

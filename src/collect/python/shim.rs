@@ -1,6 +1,6 @@
 //! What a `python3` that is found starts: the program itself, or what a pyenv shim or a plain `exec` script leads to. Nothing is run.
 
-use crate::collect::place;
+use crate::collect::{place, search};
 use crate::host::{Host, Kind};
 use std::path::{Path, PathBuf};
 
@@ -93,7 +93,7 @@ fn pyenv(host: &dyn Host, shim: &Path, text: &str) -> Result<PathBuf, String> {
     for version in versions.iter().map(String::as_str).chain(["system"]) {
         if version == "system" {
             let shims = root.join("shims");
-            let found = place::entries(host, "PATH", b":").into_iter().map(|(_, folder)| folder).filter(|folder| *folder != shims);
+            let found = search::entries(host, "PATH").into_iter().map(|entry| entry.path).filter(|folder| *folder != shims);
             let mut found = found.map(|folder| folder.join(command)).filter(|path| host.metadata(path).is_ok_and(|meta| meta.executable()));
             if let Some(found) = found.next() {
                 return Ok(found);
@@ -123,7 +123,7 @@ fn wanted(host: &dyn Host, root: &Path) -> (Vec<String>, String) {
     }
     let start = host.var("PYENV_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let local = [start, host.cwd()].into_iter().flatten().find_map(|folder| {
-        let folder = place::absolute(host, &folder)?;
+        let folder = search::absolute(host, &folder)?;
         folder.ancestors().map(|above| above.join(".python-version")).find(|file| host.is_file(file))
     });
     let file = local.unwrap_or_else(|| root.join("version"));

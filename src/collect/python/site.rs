@@ -2,7 +2,7 @@
 //! Debian's changes to it.
 
 use super::layout::{Layout, Series};
-use crate::collect::{literal, place};
+use crate::collect::{literal, place, search};
 use crate::facts::python::EnvironmentKind;
 use crate::host::{Entry, Host, Kind};
 use std::collections::BTreeMap;
@@ -50,8 +50,8 @@ const MOST_LINES: usize = 1000;
 impl Site {
     pub fn build(host: &dyn Host, layout: &Layout) -> Self {
         let mut site = Self::default();
-        for (_, folder) in place::entries(host, "PYTHONPATH", b":") {
-            site.push(host, &folder);
+        for entry in search::entries(host, "PYTHONPATH") {
+            site.push(host, &place::normal(&entry.path));
         }
         let Some(series) = layout.series else { return site };
         let venv = layout.kind == EnvironmentKind::Venv;
@@ -111,7 +111,8 @@ impl Site {
             return;
         }
         if text.starts_with(b"import ") || text.starts_with(b"import\t") {
-            let module = text.get(7..).unwrap_or_default().split(|b| !b.is_ascii_alphanumeric() && *b != b'_').find(|word| !word.is_empty());
+            let module =
+                text.get(7..).unwrap_or_default().split(|b| !b.is_ascii_alphanumeric() && *b != b'_').find(|word| !word.is_empty());
             if let Some(module) = module.filter(|module| module.starts_with(b"__editable__")) {
                 self.editable(host, &folder.join(format!("{}.py", String::from_utf8_lossy(module))));
             }
@@ -182,11 +183,9 @@ fn user_site(host: &dyn Host, series: Series) -> Option<PathBuf> {
     if host.var("PYTHONNOUSERSITE").is_some_and(|value| !value.is_empty()) {
         return None;
     }
-    let base = match host.var("PYTHONUSERBASE").filter(|base| !base.is_empty()) {
-        Some(base) => place::absolute(host, Path::new(base))?,
+    let base = match search::variable(host, "PYTHONUSERBASE") {
+        Some(base) => base,
         None => place::home(host)?.join(".local"),
     };
-    // Without the `t` of a free-threaded build up to 3.13, which 3.14 has.
-    let plain = Series { free_threaded: series.free_threaded && series.minor > 13, ..series };
-    Some(base.join("lib").join(plain.folder()).join("site-packages"))
+    Some(base.join("lib").join(series.folder()).join("site-packages"))
 }

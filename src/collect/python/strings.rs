@@ -2,7 +2,6 @@
 
 use super::layout::Series;
 use crate::binary::read::read_up_to;
-use crate::collect::place;
 use crate::host::Host;
 use crate::version::Dotted;
 use std::path::Path;
@@ -17,7 +16,7 @@ const OVERLAP: u64 = 32;
 pub fn release(host: &dyn Host, real: &Path, prefix: Option<&Path>, series: Series) -> Option<Dotted> {
     let library = prefix.map(|prefix| prefix.join(format!("lib/lib{}.so.1.0", series.folder())));
     [Some(real.to_owned()), library].into_iter().flatten().find_map(|path| {
-        let file = place::open(host, &path).ok()?;
+        let file = crate::collect::open(host, &path).ok()?;
         let mut at = 0;
         while at < CAP {
             let block = read_up_to(&file, at, BLOCK).ok()?;
