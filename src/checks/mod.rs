@@ -1,11 +1,25 @@
 //! Pure judgement: facts, models and knowledge in, verdicts out. One file per topic, joined by the registry.
 
+mod arch;
+mod buildtools;
+mod cache;
 mod case;
+mod compiler;
+mod deepspeed;
+mod driver;
+mod gpu;
 mod judge;
+mod link;
+mod loader;
+mod lookup;
 mod precedence;
 mod proof;
+mod python;
 mod registry;
 pub mod summary;
+mod system;
+mod toolkit;
+mod torch;
 
 pub use case::{Case, Purpose};
 pub use judge::{Judged, Undecided, judge};

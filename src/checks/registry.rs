@@ -1,9 +1,24 @@
 //! All checks, root causes before what follows from them.
 
-use super::Check;
+use super::{Check, arch, buildtools, cache, compiler, deepspeed, driver, gpu, link, loader, lookup, python, system, toolkit, torch};
 
 /// By topic, in the order in which findings of equal weight are shown.
-pub const CHECKS: &[&[Check]] = &[];
+pub const CHECKS: &[&[Check]] = &[
+    python::CHECKS,
+    torch::CHECKS,
+    lookup::CHECKS,
+    toolkit::CHECKS,
+    compiler::CHECKS,
+    link::CHECKS,
+    buildtools::CHECKS,
+    driver::CHECKS,
+    gpu::CHECKS,
+    arch::CHECKS,
+    deepspeed::CHECKS,
+    loader::CHECKS,
+    cache::CHECKS,
+    system::CHECKS,
+];
 
 /// The place of an id in the registry, for sorting.
 pub fn check(id: &str) -> Option<usize> {
