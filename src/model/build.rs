@@ -198,3 +198,82 @@ pub fn deepspeed_nvcc_standard(version: &Dotted, nvcc: CudaVersion) -> u32 {
         _ => 17,
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn torch(version: &str, cuda: &str) -> Torch {
+        serde_json::from_str(&format!(r#"{{"path": "/site/torch", "version": "{version}", "cuda": "{cuda}"}}"#)).unwrap()
+    }
+
+    fn cuda(text: &str) -> CudaVersion {
+        text.parse().unwrap()
+    }
+
+    fn says(version: &str, torch_cuda: &str, nvcc: &str, skip: &str) -> VersionCheck {
+        let mut facts = Snapshot::default();
+        facts.env.set("DS_SKIP_CUDA_CHECK", skip);
+        deepspeed_check(BuildPath::Prebuild, &facts, &version.parse().unwrap(), &torch("2.6.0", torch_cuda), cuda(nvcc), false)
+    }
+
+    #[test]
+    fn deepspeed_and_minors() {
+        assert_eq!(says("0.19.8", "13.0", "13.0", "0"), VersionCheck::Passes);
+        assert!(matches!(says("0.19.8", "13.0", "13.2", "0"), VersionCheck::Stops { by: Checker::DeepSpeed, .. }));
+        assert!(matches!(says("0.19.8", "13.0", "13.2", "1"), VersionCheck::Skipped { .. }));
+        assert!(matches!(says("0.19.8", "13.0", "13.2", "yes"), VersionCheck::Stops { .. }));
+        assert!(matches!(says("0.19.8", "12.4", "12.9", "0"), VersionCheck::Warns { .. }));
+        assert!(matches!(says("0.17.1", "12.4", "12.9", "0"), VersionCheck::Stops { .. }));
+        assert!(matches!(says("0.16.4", "12.4", "12.8", "0"), VersionCheck::Warns { .. }));
+        assert!(matches!(says("0.19.8", "12.4", "12.7", "0"), VersionCheck::Stops { .. }), "there is no 12.7");
+        assert!(matches!(says("0.14.5", "12.4", "11.8", "0"), VersionCheck::Stops { .. }));
+        assert!(matches!(says("0.9.2", "12.0", "12.1", "1"), VersionCheck::Stops { .. }));
+        assert!(matches!(says("0.19.8", "14.0", "14.1", "0"), VersionCheck::Stops { .. }));
+    }
+
+    #[test]
+    fn jit_checks_less_and_less() {
+        let of = |version: &str, host_op| {
+            let facts = Snapshot::default();
+            let torch = torch("2.6.0", "12.4");
+            deepspeed_check(BuildPath::Jit, &facts, &version.parse().unwrap(), &torch, cuda("11.8"), host_op) != VersionCheck::NotChecked
+        };
+        assert_eq!(["0.12.2", "0.12.3", "0.19.8"].map(|version| of(version, false)), [true, false, false]);
+        assert_eq!(["0.12.2", "0.12.3", "0.19.6", "0.19.8"].map(|version| of(version, true)), [true, true, true, false]);
+        assert_eq!(torch_check(BuildPath::Jit, &torch("2.6.0", "12.4"), cuda("11.8")), VersionCheck::NotChecked);
+    }
+
+    #[test]
+    fn torch_stops_at_majors_only() {
+        assert!(matches!(torch_check(BuildPath::Setup, &torch("2.11.0", "13.0"), cuda("13.2")), VersionCheck::Warns { .. }));
+        assert!(matches!(torch_check(BuildPath::Setup, &torch("2.11.0", "13.0"), cuda("12.9")), VersionCheck::Stops { .. }));
+    }
+
+    #[test]
+    fn accelerators() {
+        let with = torch("2.6.0", "12.4");
+        let of = |version: &str, torch: Option<&Torch>, gpu| accelerator(&Snapshot::default(), &version.parse().unwrap(), torch, gpu).0;
+        assert_eq!(
+            ["0.14.0", "0.14.1", "0.19.8"].map(|v| of(v, Some(&with), false)),
+            [Accelerator::Cuda, Accelerator::Cpu, Accelerator::Cpu]
+        );
+        assert_eq!(["0.16.1", "0.16.2"].map(|v| of(v, None, false)), [Accelerator::Cuda, Accelerator::Cpu]);
+        assert_eq!(of("0.19.8", Some(&with), true), Accelerator::Cuda);
+        let mut facts = Snapshot::default();
+        facts.env.set("DS_ACCELERATOR", "cuda");
+        assert_eq!(accelerator(&facts, &"0.19.8".parse().unwrap(), None, false), (Accelerator::Cuda, true));
+    }
+
+    #[test]
+    fn standards() {
+        let version = |text: &str| text.parse::<Dotted>().unwrap();
+        assert_eq!(["1.13.1", "2.11.0", "2.12.0"].map(|v| torch_cxx_standard(Some(&torch(v, "12.4")))), [14, 17, 20]);
+        let nvcc = |v: &str, release: &str| deepspeed_nvcc_standard(&version(v), cuda(release));
+        assert_eq!([nvcc("0.14.4", "12.6"), nvcc("0.14.5", "12.4"), nvcc("0.14.5", "12.6")], [17, 17, 20]);
+        assert_eq!([nvcc("0.19.6", "13.0"), nvcc("0.19.8", "13.0"), nvcc("0.19.8", "14.0"), nvcc("0.19.8", "10.2")], [17, 20, 20, 14]);
+        assert_eq!(deepspeed_cxx_standard(&version("0.19.5"), Some(&torch("2.12.0", "13.0"))), 20);
+        assert_eq!(deepspeed_cxx_standard(&version("0.19.4"), Some(&torch("2.12.0", "13.0"))), 17);
+    }
+}

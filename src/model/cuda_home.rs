@@ -193,3 +193,117 @@ impl CudaHome<'_> {
 fn cudnn_home(facts: &Snapshot) -> Option<&OsStr> {
     facts.env.filled("CUDNN_HOME").or_else(|| facts.env.get("CUDNN_PATH"))
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::env::NamedPlace;
+    use crate::facts::observed::Observed;
+    use crate::facts::program::{Program, ProgramKind};
+
+    fn torch(version: &str, cuda: Option<&str>, hip: Option<&str>) -> Torch {
+        let quoted = |value: Option<&str>| value.map_or("null".to_owned(), |value| format!("\"{value}\""));
+        let text = format!(r#"{{"path": "/site/torch", "version": "{version}", "cuda": {}, "hip": {}}}"#, quoted(cuda), quoted(hip));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn machine(env: &[(&str, &str)], programs: &[&str]) -> Snapshot {
+        let mut facts = Snapshot::default();
+        facts.env.cwd = Some("/here".into());
+        for (name, value) in env {
+            facts.env.set(name, *value);
+        }
+        facts.programs = programs
+            .iter()
+            .map(|path| Program {
+                name: path.rsplit('/').next().unwrap().to_owned(),
+                path: (*path).into(),
+                real: (*path).into(),
+                kind: ProgramKind::Elf,
+            })
+            .collect();
+        facts
+    }
+
+    fn value(facts: &Snapshot, torch: Option<&Torch>) -> Option<String> {
+        cuda_home(facts, torch).value.map(|value| value.to_string())
+    }
+
+    #[test]
+    fn variables_are_not_checked() {
+        let facts = machine(&[("CUDA_HOME", "/none:/x"), ("CUDA_PATH", "/y"), ("PATH", "/k/bin")], &["/k/bin/nvcc"]);
+        assert_eq!(value(&facts, None).unwrap(), "/none:/x");
+        let facts = machine(&[("CUDA_HOME", ""), ("CUDA_PATH", "/y"), ("PATH", "/k/bin")], &["/k/bin/nvcc"]);
+        assert_eq!(value(&facts, None).unwrap(), "/y");
+        let facts = machine(&[("CUDA_HOME", ""), ("PATH", "/k/bin")], &["/k/bin/nvcc"]);
+        assert_eq!(value(&facts, None).unwrap(), "/k");
+        let facts = machine(&[("CUDA_PATH", ""), ("PATH", "/k/bin")], &["/k/bin/nvcc"]);
+        let home = cuda_home(&facts, None);
+        assert_eq!((home.value.clone().unwrap(), home.by.clone()), (Raw::default(), FoundBy::CudaPath));
+        assert_eq!(home.nvcc().unwrap(), "bin/nvcc".into());
+        assert_eq!(home.deepspeed_nvcc().unwrap(), "/bin/nvcc".into());
+    }
+
+    #[test]
+    fn path_is_taken_as_text() {
+        let of = |path: &str, nvcc: &str| value(&machine(&[("PATH", path)], &[nvcc]), None).unwrap();
+        assert_eq!(of("/usr/bin", "/usr/bin/nvcc"), "/usr");
+        assert_eq!(of("/k//bin/", "/k/bin/nvcc"), "/k");
+        assert_eq!(of("/bin", "/bin/nvcc"), "/");
+        assert_eq!(of(":/x", "/here/nvcc"), "");
+        assert_eq!(of("bin", "/here/bin/nvcc"), "");
+        assert_eq!(of("./bin", "/here/bin/nvcc"), ".");
+    }
+
+    #[test]
+    fn usr_local_cuda_is_the_last() {
+        let mut facts = machine(&[("PATH", "/usr/bin")], &[]);
+        assert_eq!(cuda_home(&facts, None).by, FoundBy::Nothing);
+        facts.env.places = vec![NamedPlace { path: "/usr/local/cuda".into(), state: PlaceState::Folder }];
+        assert_eq!(cuda_home(&facts, None).by, FoundBy::UsrLocalCuda);
+        facts.env.places = vec![NamedPlace { path: "/usr/local/cuda".into(), state: PlaceState::Dangling { target: "/gone".into() } }];
+        assert_eq!(cuda_home(&facts, None).by, FoundBy::Nothing);
+    }
+
+    #[test]
+    fn gates() {
+        let facts = machine(&[("CUDA_HOME", "/k")], &[]);
+        let of = |version, cuda, hip| {
+            let torch = torch(version, cuda, hip);
+            let home = cuda_home(&facts, Some(&torch));
+            assert_eq!(home.by, FoundBy::CudaHome);
+            (home.value.is_some(), home.gate)
+        };
+        assert_eq!(of("2.1.2+cpu", None, None), (true, None));
+        assert_eq!(of("2.2.0", None, None), (false, Some(Gate::CpuOnlyTorch)));
+        assert_eq!(of("2.7.1", None, Some("6.3")), (true, None));
+        assert_eq!(of("2.8.0", None, Some("6.4")), (false, Some(Gate::RocmTorch)));
+        assert_eq!(of("3.0.0", Some("14.0"), None), (true, None));
+    }
+
+    #[test]
+    fn the_program_which() {
+        let torch = torch("2.3.1", Some("12.1"), None);
+        let without = machine(&[("PATH", "/k/bin:/usr/bin")], &["/k/bin/nvcc", "/sbin/which"]);
+        assert_eq!(value(&without, Some(&torch)), None);
+        let with = machine(&[("PATH", "/k/bin:/usr/bin")], &["/k/bin/nvcc", "/usr/bin/which"]);
+        assert_eq!(value(&with, Some(&torch)).unwrap(), "/k");
+    }
+
+    #[test]
+    fn derived_folders() {
+        let mut facts = machine(&[("CUDA_HOME", "/usr"), ("CUDA_INC_PATH", "/inc"), ("CUDNN_PATH", "/dnn")], &[]);
+        let paths = |paths: Vec<HostPath>| paths.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let home = cuda_home(&facts, None);
+        assert_eq!(paths(home.includes(&facts, None)), ["/inc", "/dnn/include"]);
+        assert_eq!(paths(home.includes(&facts, Some(&torch("2.3.1", Some("12.1"), None)))), ["/dnn/include"]);
+        assert_eq!(paths(home.lib_folders(&facts)), ["/usr/lib64", "/dnn/lib64"]);
+        let kit = r#"{"root": "/usr", "real": "/usr", "sources": [], "layout": "conda", "nvcc": {"state": "absent"},
+            "libs": [{"path": "/usr/lib", "kind": "lib"}]}"#;
+        facts.toolkits = Observed::seen(vec![serde_json::from_str(kit).unwrap()]);
+        let home = cuda_home(&facts, None);
+        assert_eq!(paths(home.lib_folders(&facts)), ["/usr/lib", "/dnn/lib"]);
+        assert_eq!(paths(home.deepspeed_aio_folders()), ["/usr", "/usr/lib64"]);
+    }
+}

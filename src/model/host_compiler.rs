@@ -12,7 +12,6 @@ use crate::facts::program::Program;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::source::Source;
 use crate::facts::toolkit::NvccKind;
-use crate::facts::torch::Torch;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -96,9 +95,9 @@ pub fn nvcc_host<'a>(facts: &'a Snapshot, home: &CudaHome<'a>, path: BuildPath) 
     Some(describe(facts, &folders, words, by))
 }
 
-/// The compiler that a JIT build, a build with ninja, and torch's own checks run for C++.
-pub fn cxx<'a>(facts: &'a Snapshot, torch: Option<&Torch>) -> HostCompiler<'a> {
-    let _ = torch;
+/// The compiler that a JIT build, a build with ninja, and torch's own checks run for C++. torch 2.13 and later put a ccache or sccache that
+/// PATH finds in front, unless TORCH_NO_COMPILER_WRAPPER is set; the compiler stays the same.
+pub fn cxx(facts: &Snapshot) -> HostCompiler<'_> {
     let (words, by) = match facts.env.get("CXX") {
         Some(value) => (shell_words(value), ChosenBy::Variable("CXX")),
         None => (vec!["c++".into()], ChosenBy::Default),
@@ -212,15 +211,127 @@ fn describe<'a>(facts: &'a Snapshot, folders: &[PathBuf], words: Vec<OsString>, 
         (None, Some(path)) if slash => all.iter().find(|c| c.has_path(&path)),
         _ => None,
     };
-    let missing = || matches!(facts.env.state(Path::new(first)), Some(PlaceState::Missing | PlaceState::Dangling { .. }));
-    let collected = || facts.programs.iter().any(|program| *program.name == **first);
-    let found = match () {
-        () if program.is_some() || compiler.is_some() => Some(true),
-        () if first.is_empty() => Some(false),
-        () if slash => missing().then_some(false),
-        // A name of which the facts know some file, but none on this search.
-        () if collected() || ["gcc", "g++", "c++", "cc"].iter().any(|name| *first == **name) => Some(false),
-        () => None,
-    };
+    // The programs that these variables name are collected, so what is not among them is not there.
+    let found = if facts.programs.is_empty() && compiler.is_none() { None } else { Some(program.is_some() || compiler.is_some()) };
     HostCompiler { words, program, compiler, by, found }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::super::cuda_home::cuda_home;
+    use super::*;
+    use crate::facts::env::NamedPlace;
+    use crate::facts::observed::Observed;
+    use crate::facts::program::ProgramKind;
+    use crate::facts::toolkit::Toolkit;
+
+    fn toolkit(root: &str, version: &str, reads: Option<bool>) -> Toolkit {
+        let nvcc = format!(
+            r#"{{"state": "seen", "value": {{"path": "{root}/bin/nvcc", "program": "{root}/bin/nvcc", "kind": {{"is": "program"}},
+                "version": "{version}", "reads_nvcc_ccbin": {reads}}}}}"#,
+            reads = reads.map_or("null".to_owned(), |reads| reads.to_string())
+        );
+        let text = format!(r#"{{"root": "{root}", "real": "{root}", "sources": [], "layout": "nvidia", "nvcc": {nvcc}}}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn machine(version: &str, programs: &[&str], env: &[(&str, &str)]) -> Snapshot {
+        let mut facts = Snapshot { toolkits: Observed::seen(vec![toolkit("/cuda", version, None)]), ..Snapshot::default() };
+        for (name, value) in [("PATH", "/usr/bin"), ("CUDA_HOME", "/cuda")].iter().chain(env) {
+            facts.env.set(name, *value);
+        }
+        facts.programs = programs
+            .iter()
+            .map(|path| Program {
+                name: path.rsplit('/').next().unwrap().to_owned(),
+                path: (*path).into(),
+                real: (*path).into(),
+                kind: ProgramKind::Elf,
+            })
+            .collect();
+        facts
+    }
+
+    fn told(facts: &Snapshot, path: BuildPath) -> (Vec<String>, Option<String>, ChosenBy) {
+        let home = cuda_home(facts, None);
+        let host = nvcc_host(facts, &home, path).unwrap();
+        let words = host.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        (words, host.program.map(|program| program.path.to_string()), host.by)
+    }
+
+    const PROGRAMS: &[&str] = &["/usr/bin/gcc", "/usr/bin/gcc-11", "/usr/bin/g++", "/x/gcc", "/x/flag", "/x/pre", "/x/app"];
+
+    #[test]
+    fn precedence() {
+        let all = [
+            ("CC", "/x/flag"),
+            ("NVCC_PREPEND_FLAGS", "-O3 -ccbin /x/pre"),
+            ("NVCC_APPEND_FLAGS", "--compiler-bindir=/x/app"),
+            ("NVCC_CCBIN", "gcc-11"),
+        ];
+        let programs = |kept: &[usize]| {
+            let env: Vec<_> = kept.iter().map(|at| all[*at]).collect();
+            told(&machine("13.0.88", PROGRAMS, &env), BuildPath::Setup).1.unwrap()
+        };
+        assert_eq!(programs(&[0, 1, 2, 3]), "/x/app");
+        assert_eq!(programs(&[0, 1, 3]), "/x/flag");
+        assert_eq!(programs(&[1, 3]), "/x/pre");
+        assert_eq!(programs(&[3]), "/usr/bin/gcc-11");
+        assert_eq!(programs(&[]), "/usr/bin/gcc");
+        let cxx_only = machine("13.0.88", PROGRAMS, &[("CXX", "/x/flag"), ("CUDAHOSTCXX", "/x/flag")]);
+        assert_eq!(told(&cxx_only, BuildPath::Jit).1.unwrap(), "/usr/bin/gcc");
+    }
+
+    #[test]
+    fn old_nvcc_does_not_read_the_variable() {
+        let old = machine("12.4.131", PROGRAMS, &[("NVCC_CCBIN", "/none")]);
+        assert_eq!(told(&old, BuildPath::Setup).1.unwrap(), "/usr/bin/gcc");
+        let mut read = machine("12.4.131", PROGRAMS, &[("NVCC_CCBIN", "/x/app")]);
+        read.toolkits = Observed::seen(vec![toolkit("/cuda", "12.4.131", Some(true))]);
+        assert_eq!(told(&read, BuildPath::Setup).1.unwrap(), "/x/app", "what its own strings say comes first");
+        let empty = machine("13.0.88", PROGRAMS, &[("NVCC_CCBIN", "")]);
+        assert_eq!(told(&empty, BuildPath::Setup), (vec![String::new()], None, ChosenBy::Variable("NVCC_CCBIN")));
+    }
+
+    #[test]
+    fn folders_and_the_toolkits_own_gcc() {
+        let mut folder = machine("13.0.88", PROGRAMS, &[("NVCC_CCBIN", "/x")]);
+        folder.env.places = vec![NamedPlace { path: "/x".into(), state: PlaceState::Folder }];
+        assert_eq!(told(&folder, BuildPath::Setup).1.unwrap(), "/x/gcc");
+        let own = [PROGRAMS, &["/cuda/bin/gcc"]].concat();
+        let own = machine("13.0.88", &own, &[]);
+        assert_eq!(told(&own, BuildPath::Setup), (vec!["gcc".to_owned()], Some("/cuda/bin/gcc".to_owned()), ChosenBy::ToolkitBin));
+    }
+
+    #[test]
+    fn two_words_in_cc() {
+        let facts = machine("13.0.88", PROGRAMS, &[("CC", "ccache gcc")]);
+        let jit = told(&facts, BuildPath::Jit);
+        assert_eq!((jit.0, jit.1), (vec!["ccache".to_owned(), "gcc".to_owned()], None));
+        assert_eq!(told(&facts, BuildPath::Setup).0, ["ccache gcc"]);
+        let home = cuda_home(&facts, None);
+        assert_eq!(nvcc_host(&facts, &home, BuildPath::Jit).unwrap().found, Some(false));
+    }
+
+    #[test]
+    fn words_of_nvcc() {
+        let of = |text: &str| ccbin_in(OsStr::new(text)).map(|value| value.to_string_lossy().into_owned());
+        assert_eq!(of("\t-ccbin\t /a "), Some("/a".to_owned()));
+        assert_eq!(of("-ccbin /a -ccbin=/b"), Some("/b".to_owned()));
+        assert_eq!(of("-ccbin \"/a b\""), Some("\"/a b\"".to_owned()), "quotes stay");
+        assert_eq!(of("-ccbin '/a b'"), Some("'/a".to_owned()), "single quotes mean nothing");
+        assert_eq!(of("-Xcompiler \"-O1 -g\" -ccbin /a"), Some("/a".to_owned()));
+        assert_eq!(of("-ccbin"), Some(String::new()));
+        assert_eq!(of("-O3 -ccbinary"), None);
+    }
+
+    #[test]
+    fn cxx_is_read_by_the_host_side() {
+        let facts = machine("13.0.88", PROGRAMS, &[("CXX", "/usr/bin/g++ -m64")]);
+        let host = cxx(&facts);
+        assert_eq!((host.words.len(), host.by.clone()), (2, ChosenBy::Variable("CXX")));
+        assert_eq!(host.program.unwrap().path, "/usr/bin/g++".into());
+        assert_eq!(cxx(&machine("13.0.88", PROGRAMS, &[])).found, Some(false), "torch runs `c++`, whatever `g++` there is");
+    }
 }

@@ -64,26 +64,97 @@ pub fn chosen(facts: &Snapshot) -> Choice<'_> {
     Choice { interpreter, by, hit, named }
 }
 
-/// The interpreter that a program found by a search is. Programs of one folder that are links to one file are one interpreter; a venv's
-/// link and its base's program are two, though the file behind them is the same.
+/// The interpreter that a program found by a search is: its collector noted every path that leads to it, links of one folder and shims
+/// among them. The file behind a venv's link is its base's, so the file alone says nothing about a venv.
 fn behind<'a>(all: &'a [Interpreter], hit: &Hit) -> Option<&'a Interpreter> {
     let program = hit.program;
-    let same_path = all.iter().find(|candidate| candidate.path == program.path);
-    let prefix = program.path.parent().and_then(Path::parent);
-    let same_prefix =
-        || all.iter().find(|candidate| candidate.real == program.real && prefix.is_some_and(|prefix| *candidate.prefix == *prefix));
-    // A shim is followed by the collector, which notes the entry of PATH that it met it in.
-    let by_entry = || {
-        let entry = Source::entry("PATH", hit.entry?);
-        let mut of_entry = all.iter().filter(|candidate| candidate.sources.contains(&entry));
-        let first = of_entry.next()?;
-        of_entry.next().is_none().then_some(first)
-    };
+    let by_path = all.iter().find(|one| one.path == program.path || one.paths.contains(&program.path));
     // `/bin/python3` where /bin is a link to /usr/bin.
-    let same_file = || all.iter().find(|candidate| candidate.real == program.real && candidate.kind != EnvironmentKind::Venv);
-    same_path.or_else(same_prefix).or_else(by_entry).or_else(same_file)
+    by_path.or_else(|| all.iter().find(|one| one.real == program.real && one.kind != EnvironmentKind::Venv))
 }
 
 fn is_prefix(interpreter: &Interpreter, prefix: &Path) -> bool {
     *interpreter.prefix == *prefix || interpreter.path.parent().and_then(Path::parent) == Some(prefix)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::observed::Observed;
+    use crate::facts::program::{Program, ProgramKind};
+
+    fn interpreter(path: &str, real: &str, kind: EnvironmentKind) -> Interpreter {
+        let prefix = Path::new(path).parent().and_then(Path::parent).unwrap();
+        let text = format!(
+            r#"{{"path": "{path}", "real": "{real}", "sources": [], "version": null, "kind": "system", "prefix": "{}", "base_prefix": "/usr"}}"#,
+            prefix.display()
+        );
+        Interpreter { kind, ..serde_json::from_str(&text).unwrap() }
+    }
+
+    fn machine(path: &str) -> Snapshot {
+        let mut facts = Snapshot::default();
+        facts.env.set("PATH", path);
+        let program = |path: &str, real: &str| Program {
+            name: path.rsplit('/').next().unwrap().to_owned(),
+            path: path.into(),
+            real: real.into(),
+            kind: ProgramKind::Elf,
+        };
+        facts.programs = vec![
+            program("/venv/bin/python3", "/usr/bin/python3.11"),
+            program("/venv/bin/python", "/usr/bin/python3.11"),
+            program("/usr/bin/python3", "/usr/bin/python3.11"),
+            program("/bin/python3", "/usr/bin/python3.11"),
+            program("/old/bin/python", "/old/bin/python2.7"),
+        ];
+        let mut venv = interpreter("/venv/bin/python3", "/usr/bin/python3.11", EnvironmentKind::Venv);
+        venv.paths = vec!["/venv/bin/python3".into(), "/venv/bin/python".into()];
+        let system = interpreter("/usr/bin/python3", "/usr/bin/python3.11", EnvironmentKind::System);
+        let conda = interpreter("/conda/bin/python3", "/conda/bin/python3.12", EnvironmentKind::Conda);
+        facts.pythons = Observed::seen(vec![venv, system, conda]);
+        facts
+    }
+
+    fn path(choice: &Choice) -> Option<String> {
+        choice.interpreter.map(|one| one.path.to_string())
+    }
+
+    #[test]
+    fn path_decides_between_a_venv_and_its_base() {
+        assert_eq!(path(&chosen(&machine("/venv/bin:/usr/bin"))).unwrap(), "/venv/bin/python3");
+        assert_eq!(path(&chosen(&machine("/usr/bin:/venv/bin"))).unwrap(), "/usr/bin/python3");
+        let linked = machine("/bin:/venv/bin");
+        assert_eq!(path(&chosen(&linked)).unwrap(), "/usr/bin/python3");
+        assert_eq!(chosen(&linked).by.unwrap().to_string(), "1st entry of PATH");
+    }
+
+    #[test]
+    fn python3_anywhere_comes_before_python() {
+        assert_eq!(path(&chosen(&machine("/old/bin:/usr/bin"))).unwrap(), "/usr/bin/python3");
+        let only_old = machine("/old/bin");
+        let choice = chosen(&only_old);
+        assert!(choice.interpreter.is_none() && choice.hit.is_some());
+        assert!(chosen(&machine("/none")).by.is_none());
+    }
+
+    #[test]
+    fn the_command_line_comes_first() {
+        let mut facts = machine("/venv/bin");
+        facts.pythons.value_mut().unwrap()[2].sources.push(Source::Option { name: "--python".to_owned() });
+        assert_eq!(path(&chosen(&facts)).unwrap(), "/conda/bin/python3");
+    }
+
+    #[test]
+    fn active_environments() {
+        let mut facts = machine("/venv/bin:/usr/bin");
+        facts.env.set("CONDA_PREFIX", "/conda");
+        assert_eq!(chosen(&facts).conflict().unwrap().variable, "CONDA_PREFIX");
+        facts.env.set("VIRTUAL_ENV", "/venv");
+        assert!(chosen(&facts).conflict().is_none(), "a venv on top of conda's base");
+        facts.env.set("PATH", "/usr/bin");
+        let choice = chosen(&facts);
+        assert_eq!(choice.conflict().unwrap().interpreter.unwrap().path, "/venv/bin/python3".into());
+    }
 }

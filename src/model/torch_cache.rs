@@ -51,15 +51,59 @@ pub fn folder<'a>(facts: &'a Snapshot, python: &Interpreter, torch: &Torch) -> O
     Some(CacheFolder { root, source, tag, facts: known })
 }
 
-/// `py311_cu130`: Python's version, its ABI letters from torch 2.6 on, and torch's CUDA (`cpu` without; ROCm has a tag of its own from
-/// torch 2.11 on, which needs no more than the version's first two numbers).
+/// `py311_cu130`: Python's version, its ABI letters from torch 2.6 on, and torch's CUDA (`cpu` without). ROCm has a
+/// tag of its own from torch 2.11 on, made of numbers that are not collected: `None`.
 pub fn tag(python: &Interpreter, torch: &Torch) -> Option<String> {
     let version = python.version.as_ref()?;
     let abi = if python.free_threaded && torch.version.at_least(&[2, 6]) { "t" } else { "" };
     let device = match (torch.cuda, &torch.hip) {
         (Some(cuda), _) => cuda.tag(),
-        (None, Some(hip)) if torch.version.at_least(&[2, 11]) => format!("rocm{}", hip.replace('.', "")),
+        (None, Some(_)) if torch.version.at_least(&[2, 11]) => return None,
         _ => "cpu".to_owned(),
     };
     Some(format!("py{}{}{abi}_{device}", version.major(), version.minor()))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn python(version: &str, free_threaded: bool) -> Interpreter {
+        let text = format!(
+            r#"{{"path": "/p", "real": "/p", "sources": [], "version": "{version}", "free_threaded": {free_threaded}, "kind": "system",
+                "prefix": "/", "base_prefix": "/"}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn torch(version: &str, cuda: &str) -> Torch {
+        serde_json::from_str(&format!(r#"{{"path": "/site/torch", "version": "{version}", "cuda": {cuda}}}"#)).unwrap()
+    }
+
+    #[test]
+    fn tags() {
+        assert_eq!(tag(&python("3.11.7", false), &torch("2.11.0+cu130", "\"13.0\"")).unwrap(), "py311_cu130");
+        assert_eq!(tag(&python("3.13.0", true), &torch("2.6.0", "\"12.4\"")).unwrap(), "py313t_cu124");
+        assert_eq!(tag(&python("3.13.0", true), &torch("2.5.1", "null")).unwrap(), "py313_cpu");
+    }
+
+    #[test]
+    fn roots() {
+        let mut facts = Snapshot::default();
+        facts.env.cwd = Some("/here".into());
+        let (python, torch) = (python("3.11", false), torch("2.6.0", "\"12.4\""));
+        assert!(folder(&facts, &python, &torch).is_none());
+        let mut of = |name: &str, value: &str| {
+            facts.env.set(name, value);
+            let folder = folder(&facts, &python, &torch).unwrap();
+            (folder.op("fused_adam").to_string(), folder.source.to_string())
+        };
+        let is = |path: &str, source: &str| (path.to_owned(), source.to_owned());
+        assert_eq!(of("HOME", "/root"), is("/root/.cache/torch_extensions/py311_cu124/fused_adam", "HOME"));
+        assert_eq!(of("XDG_CACHE_HOME", ""), is("/here/torch_extensions/py311_cu124/fused_adam", "XDG_CACHE_HOME"));
+        assert_eq!(of("XDG_CACHE_HOME", "/x"), is("/x/torch_extensions/py311_cu124/fused_adam", "XDG_CACHE_HOME"));
+        assert_eq!(of("TORCH_EXTENSIONS_DIR", "/e"), is("/e/fused_adam", "TORCH_EXTENSIONS_DIR"));
+        assert_eq!(of("TORCH_EXTENSIONS_DIR", ""), is("/here/fused_adam", "TORCH_EXTENSIONS_DIR"));
+    }
 }
