@@ -3,11 +3,11 @@
 //! The header is asked like a compiler would ask it: for each version, is an `#error` reached? So no shape of its conditions is
 //! taken for granted. Its messages are not read: that of 12.2 names another limit than its condition has.
 
-use super::preprocessor::{Header, Outcome};
+use super::preprocessor::{Clean, Header, Outcome};
 
 /// Majors that are tried. A limit that is not among them counts as none.
-const GCC: std::ops::RangeInclusive<u32> = 4..=60;
-const CLANG: std::ops::RangeInclusive<u32> = 3..=80;
+const GCC: std::ops::RangeInclusive<u32> = 4..=40;
+const CLANG: std::ops::RangeInclusive<u32> = 3..=60;
 
 /// The majors of one compiler that are let through; the limits themselves are let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,8 @@ pub struct HostCompilers {
 ///
 /// A text that refuses no compiler at all is not such a header, or not all of it: nothing is known then.
 pub fn host_compilers(text: &str) -> HostCompilers {
-    let header = Header::parse(text);
+    let text = Clean::new(text);
+    let header = Header::parse(&text);
     if !header.has_error_with("unsupported GNU version") {
         return HostCompilers::default();
     }
@@ -59,10 +60,14 @@ fn limits(majors: std::ops::RangeInclusive<u32>, ask: impl Fn(&str, &str) -> Out
     for major in majors {
         let text = major.to_string();
         // A major counts when one of its minors does: `3.9` for clang 3.
-        match (ask(&text, "0"), ask(&text, "9")) {
-            (Outcome::Unknown, _) | (_, Outcome::Unknown) => return None,
-            (Outcome::Refused, Outcome::Refused) => {}
-            _ => accepted.push(major),
+        let outcome = match ask(&text, "9") {
+            Outcome::Refused => ask(&text, "0"),
+            other => other,
+        };
+        match outcome {
+            Outcome::Unknown => return None,
+            Outcome::Refused => {}
+            Outcome::Accepted => accepted.push(major),
         }
     }
     let (lowest, highest) = (*accepted.first()?, *accepted.last()?);

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::io;
 
 /// Larger files are refused. A cache of ten thousand libraries has about one megabyte.
-const MOST_BYTES: u64 = 32 << 20;
+const MOST_BYTES: u64 = 16 << 20;
 /// PATH_MAX: longer names cannot be opened.
 const LONGEST_NAME: usize = 4096;
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";

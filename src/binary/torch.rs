@@ -20,7 +20,7 @@ pub fn arch_list(file: &dyn ReadAt) -> Result<Option<Vec<String>>, ElfError> {
         {
             lists.push(list);
         }
-        ControlFlow::Continue(())
+        if lists.len() > 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(if lists.len() == 1 { lists.pop() } else { None })
 }

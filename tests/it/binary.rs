@@ -3,6 +3,7 @@
 mod elf;
 mod headers;
 mod ldcache;
+mod sample;
 mod strings;
 
 use ds_doctor::binary::ReadAt;

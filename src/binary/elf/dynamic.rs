@@ -9,12 +9,14 @@ use goblin::elf::section_header::{SHT_GNU_VERDEF, SHT_GNU_VERNEED, SectionHeader
 use goblin::elf::symver::{VerdefSection, VerneedSection};
 use std::cell::RefCell;
 
-/// The longest dynamic section that is read: 65,536 entries of 16 bytes. Real ones have some forty.
-const MOST_DYNAMIC_BYTES: u64 = 1 << 20;
+/// The longest dynamic section that is read: 4096 entries of 16 bytes. Real ones have some forty.
+const MOST_DYNAMIC_BYTES: u64 = 64 << 10;
 /// More names than this in the version tables make a file malformed. glibc defines about fifty, libstdc++ about sixty.
-const MOST_VERSIONS: usize = 8192;
-/// The longest name that is read: PATH_MAX for a library, far more for a run path.
-const MOST_NAME_BYTES: u64 = 64 << 10;
+const MOST_VERSIONS: usize = 4096;
+/// PATH_MAX: no longer name can be opened.
+const LONGEST_NAME: u64 = 4096;
+/// Room for a list of paths.
+const LONGEST_PATH_LIST: u64 = 64 << 10;
 const VER_FLG_BASE: u16 = 1;
 const VER_FLG_WEAK: u16 = 2;
 
@@ -64,7 +66,11 @@ impl Elf<'_> {
     }
 
     /// A name of the dynamic string table.
-    pub(super) fn string(&self, dynamic: &Dynamic, at: u64) -> Result<String> {
+    fn name(&self, dynamic: &Dynamic, at: u64) -> Result<String> {
+        self.string(dynamic, at, LONGEST_NAME)
+    }
+
+    fn string(&self, dynamic: &Dynamic, at: u64, longest: u64) -> Result<String> {
         const WHAT: &str = "the dynamic string table";
         let strings = dynamic.strings.as_ref().ok_or(ElfError::Malformed("no dynamic string table"))?;
         if at >= strings.size {
@@ -79,32 +85,39 @@ impl Elf<'_> {
         if let Some(name) = cached(&window) {
             return Ok(name);
         }
-        for size in [4096, MOST_NAME_BYTES] {
-            let size = size.min(strings.size - at);
-            let start = strings.offset.saturating_add(at);
-            *window = (at, read_up_to(self.file, start, size)?);
-            if let Some(name) = cached(&window) {
-                return Ok(name);
-            }
-            if (window.1.len() as u64) < size {
-                return Err(super::cut_short(WHAT, start.saturating_add(size), self.file));
-            }
+        let size = longest.min(strings.size - at);
+        let start = strings.offset.saturating_add(at);
+        *window = (at, read_up_to(self.file, start, size)?);
+        if let Some(name) = cached(&window) {
+            return Ok(name);
+        }
+        if (window.1.len() as u64) < size {
+            return Err(super::cut_short(WHAT, start.saturating_add(size), self.file));
         }
         Err(ElfError::Malformed("name without an end in the dynamic string table"))
     }
 
-    fn string_of(&self, dynamic: &Dynamic, tag: u64) -> Result<Option<String>> {
-        dynamic.value(tag).map(|at| self.string(dynamic, at)).transpose()
+    /// Whether the string at this place of the dynamic string table is `name`.
+    pub(super) fn is_named(&self, dynamic: &Dynamic, at: u64, name: &str) -> Result<bool> {
+        const WHAT: &str = "the dynamic string table";
+        let strings = dynamic.strings.as_ref().ok_or(ElfError::Malformed("no dynamic string table"))?;
+        let size = name.len() as u64 + 1;
+        if at.saturating_add(size) > strings.size {
+            return Ok(false);
+        }
+        let bytes = self.read(WHAT, strings.offset.saturating_add(at), size, size)?;
+        Ok(bytes.strip_suffix(b"\0") == Some(name.as_bytes()))
     }
 
     /// DT_NEEDED, in the order in which the loader loads.
     pub fn needed(&self) -> Result<Vec<String>> {
         let Some(dynamic) = self.dynamic()? else { return Ok(Vec::new()) };
-        dynamic.values(dynamic::DT_NEEDED).map(|at| self.string(dynamic, at)).collect()
+        dynamic.values(dynamic::DT_NEEDED).map(|at| self.name(dynamic, at)).collect()
     }
 
     pub fn soname(&self) -> Result<Option<String>> {
-        self.dynamic()?.map_or(Ok(None), |dynamic| self.string_of(dynamic, dynamic::DT_SONAME))
+        let Some(dynamic) = self.dynamic()? else { return Ok(None) };
+        dynamic.value(dynamic::DT_SONAME).map(|at| self.name(dynamic, at)).transpose()
     }
 
     /// DT_RPATH, split at the colons and otherwise as written.
@@ -118,8 +131,10 @@ impl Elf<'_> {
     }
 
     fn search_path(&self, tag: u64) -> Result<Option<Vec<String>>> {
-        let path = self.dynamic()?.map_or(Ok(None), |dynamic| self.string_of(dynamic, tag))?;
-        Ok(path.map(|path| path.split(':').map(str::to_owned).collect()))
+        let Some(dynamic) = self.dynamic()? else { return Ok(None) };
+        let Some(at) = dynamic.value(tag) else { return Ok(None) };
+        let path = self.string(dynamic, at, LONGEST_PATH_LIST)?;
+        Ok(Some(path.split(':').map(str::to_owned).collect()))
     }
 
     /// DT_FLAGS_1, 0 where there is none.
@@ -145,7 +160,7 @@ impl Elf<'_> {
                 // The first of the names is the node's own, the others are its parents.
                 let Some(name) = definition.iter().next() else { return Ok(None) };
                 if definition.vd_flags & VER_FLG_BASE == 0 {
-                    names.push(self.string(dynamic, name.vda_name as u64)?);
+                    names.push(self.name(dynamic, name.vda_name as u64)?);
                 }
             }
             Ok((seen as u64 == count).then_some(names))
@@ -163,8 +178,7 @@ impl Elf<'_> {
             let Ok(Some(table)) = VerneedSection::parse(bytes, &[table], self.ctx) else { return Ok(None) };
             let (mut needs, mut seen) = (Vec::new(), 0);
             for library in table.iter() {
-                let mut need =
-                    VersionNeed { library: self.string(dynamic, library.vn_file as u64)?, versions: Vec::new(), weak: Vec::new() };
+                let mut need = VersionNeed { library: self.name(dynamic, library.vn_file as u64)?, versions: Vec::new(), weak: Vec::new() };
                 let mut names = 0;
                 for version in library.iter() {
                     (names, seen) = (names + 1, seen + 1);
@@ -172,7 +186,7 @@ impl Elf<'_> {
                         return Err(ElfError::Malformed(WHAT));
                     }
                     let list = if version.vna_flags & VER_FLG_WEAK == 0 { &mut need.versions } else { &mut need.weak };
-                    list.push(self.string(dynamic, version.vna_name as u64)?);
+                    list.push(self.name(dynamic, version.vna_name as u64)?);
                 }
                 if names != library.vn_cnt {
                     return Ok(None);
@@ -222,11 +236,6 @@ impl Dynamic {
     /// The values of all entries with this tag, in order.
     pub fn values(&self, tag: u64) -> impl Iterator<Item = u64> + '_ {
         self.entries.iter().filter(move |entry| entry.d_tag == tag).map(|entry| entry.d_val)
-    }
-
-    /// Bytes of the string table.
-    pub(super) fn strings_size(&self) -> u64 {
-        self.strings.as_ref().map_or(0, |strings| strings.size)
     }
 }
 

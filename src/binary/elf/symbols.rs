@@ -5,7 +5,7 @@ use goblin::elf::dynamic::{DT_GNU_HASH, DT_HASH, DT_SYMTAB};
 use goblin::elf::sym::{self, Sym};
 
 /// A walk through a hash chain stops here. The longest chain of a real library has some twenty links.
-const LONGEST_CHAIN: u32 = 65_536;
+const LONGEST_CHAIN: u32 = 4096;
 
 /// A symbol that the file defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,12 +126,7 @@ impl Elf<'_> {
         let bytes = self.read(WHAT, table.symbols.saturating_add(size * u64::from(index)), size, size)?;
         let parsed = Sym::parse(&bytes, 0, 1, self.ctx).map_err(|_| ElfError::Malformed(WHAT))?;
         let Some(symbol) = parsed.first() else { return Err(ElfError::Malformed(WHAT)) };
-        let at = symbol.st_name as u64;
-        // Cheap for the common miss: two names in one chain differ in length more often than not.
-        if at.saturating_add(table.name.len() as u64) >= table.dynamic.strings_size() || self.string(table.dynamic, at)? != table.name {
-            return Ok(None);
-        }
-        if symbol.st_shndx == 0 {
+        if symbol.st_shndx == 0 || !self.is_named(table.dynamic, symbol.st_name as u64, table.name)? {
             return Ok(None);
         }
         Ok(Some(Symbol {

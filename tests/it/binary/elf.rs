@@ -1,12 +1,13 @@
 //! Dynamic sections, versions and symbols against readelf, on this machine's own programs and libraries.
 
+use super::sample::{EXPORTS, library};
 use super::{Counted, files_of, printed, tool};
 use crate::util::{trial, trial_with};
 use ds_doctor::binary::elf::{Elf, ElfError, summarise};
 use ds_doctor::facts::elf::VersionNeed;
 use libtest_mimic::Trial;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Default, PartialEq)]
 struct Dump {
@@ -73,7 +74,7 @@ fn system_files(most: usize) -> Vec<PathBuf> {
     files
 }
 
-fn agree(files: &[PathBuf], readelf: &std::path::Path) {
+fn agree(files: &[PathBuf], readelf: &Path) {
     let dumps = parse_readelf(&printed(readelf, &["-hldVW"], files));
     assert_eq!(dumps.len(), files.len());
     let mut with_versions = 0;
@@ -103,7 +104,42 @@ fn agree(files: &[PathBuf], readelf: &std::path::Path) {
     assert!(with_versions * 2 > files.len(), "only {with_versions} of {} files need versions", files.len());
 }
 
-fn symbols_agree(file: &str, readelf: &std::path::Path) {
+/// Our own samples of both classes and byte orders: readelf is the judge of the samples, and of what we read in them.
+fn samples_agree(readelf: &Path) {
+    for (wide, big) in [(true, false), (true, true), (false, false), (false, true)] {
+        let bytes = library(wide, big);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes).unwrap();
+        let text = printed(readelf, &["-hldVW"], &[file.path().into()]);
+        let dump = parse_readelf(&format!("File: x\n{text}")).remove(Path::new("x")).unwrap();
+        let facts = summarise(&bytes.as_slice()).unwrap();
+        assert_eq!((facts.class_bits, facts.little_endian), (if wide { 64 } else { 32 }, !big));
+        assert!(facts.nodeflib && text.contains("NODEFLIB"), "{text}");
+        assert_eq!(facts.needed, dump.needed);
+        assert_eq!((facts.soname, facts.interpreter), (dump.soname, dump.interpreter));
+        assert_eq!(facts.runpath.unwrap().join(":"), dump.runpath.unwrap());
+        assert_eq!(facts.truncated, None);
+        // readelf looks for the version tables by section, and these have none.
+        assert_eq!(facts.version_definitions, ["SAMPLE_1.2"]);
+        let need = |v: &[&str]| v.iter().map(|v| (*v).to_owned()).collect();
+        let versions =
+            VersionNeed { library: "libc.so.6".to_owned(), versions: need(&["GLIBC_2.4", "GLIBC_2.17"]), weak: need(&["GLIBC_2.99"]) };
+        assert_eq!(facts.version_needs, [versions]);
+        let file = bytes.as_slice();
+        let elf = Elf::open(&file).unwrap();
+        for (name, value) in EXPORTS.iter().zip([0x100, 0x200, 0x300]) {
+            let symbol = elf.symbol(name).unwrap().unwrap();
+            assert_eq!((symbol.value, symbol.size, symbol.function, symbol.weak), (value, 16, true, false));
+        }
+        assert_eq!((elf.symbol("missing").unwrap(), elf.symbol("alph").unwrap(), elf.symbol("alphabet").unwrap()), (None, None, None));
+        let dynamic = elf.section(".dynamic").unwrap().unwrap();
+        assert!(text.contains(&format!("Dynamic section at offset {:#x}", dynamic.offset)), "{text}");
+        assert!(dynamic.in_file && !elf.section(".none").unwrap().unwrap().in_file);
+        assert_eq!(elf.section(".text").unwrap(), None);
+    }
+}
+
+fn symbols_agree(file: &str, readelf: &Path) {
     let text = printed(readelf, &["--dyn-syms", "-W"], &[file.into()]);
     let (mut defined, mut undefined) = (BTreeMap::<_, BTreeSet<_>>::new(), BTreeSet::new());
     for line in text.lines() {
@@ -141,12 +177,13 @@ pub fn trials() -> Vec<Trial> {
                 if let Some(path) = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64"]
                     .iter()
                     .map(|folder| format!("{folder}/{name}"))
-                    .find(|path| std::path::Path::new(path).exists())
+                    .find(|path| Path::new(path).exists())
                 {
                     symbols_agree(&path, &readelf);
                 }
             }
         }),
+        trial_with("binary::elf::both_classes_and_byte_orders", tool("readelf"), |readelf| samples_agree(&readelf)),
         trial("binary::elf::a_file_costs_a_few_small_reads", || {
             let exe = Counted::open(std::env::current_exe().unwrap());
             summarise(&exe).unwrap();
