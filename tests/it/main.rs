@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod binary;
+mod collect_python;
 mod fake;
 mod gpu;
 mod harness;
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
     let args = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(binary::trials());
+    trials.extend(collect_python::trials());
     trials.extend(gpu::trials());
     trials.extend(harness::trials());
     trials.extend(visible::trials());
