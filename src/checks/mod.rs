@@ -16,6 +16,7 @@ mod precedence;
 mod proof;
 mod python;
 mod registry;
+mod remedy;
 pub mod summary;
 mod system;
 mod toolkit;
