@@ -35,7 +35,7 @@ macro_rules! choice {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$variant_meta:meta])* $variant:ident,)* }) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
         #[serde(rename_all = "kebab-case")]
-        pub enum $name { $($variant,)* }
+        pub enum $name { $($(#[$variant_meta])* $variant,)* }
 
         impl $name {
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
@@ -141,24 +141,31 @@ fn read<T: Tables>() -> Result<T, String> {
 
 /// Writes a function that gives the tables of one file.
 macro_rules! write_tables {
-    ($out:ident, $body:ident, $module:ident, $name:ident { $($table:ident),* }) => {{
+    ($out:ident, $body:ident, $function:ident: $module:ident::$name:ident { $($table:ident),* }) => {{
         let tables: schema::$module::$name = read()?;
         let fields = [$((stringify!($table), tables.$table.len(), tables.$table.emit(&mut $out))),*];
         if let Some((table, ..)) = fields.iter().find(|(_, rows, _)| *rows == 0) {
-            return Err(format!("{}: table `{table}` is empty", stringify!($module)));
+            return Err(format!("rules/{}: table `{table}` is empty", <schema::$module::$name as Tables>::FILE));
         }
         let fields: Vec<String> = fields.into_iter().map(|(name, _, value)| format!("{name}: {value}")).collect();
-        let _ = writeln!($body, "pub(super) fn {}() -> {} {{ {} {{ {} }} }}", stringify!($module), stringify!($name), stringify!($name), fields.join(", "));
+        let (function, name) = (stringify!($function), stringify!($name));
+        let _ = writeln!($body, "pub(super) fn {function}() -> {name} {{ {name} {{ {} }} }}", fields.join(", "));
     }};
 }
 
 fn write() -> Result<(), String> {
     let mut out = Source::default();
     let mut body = String::new();
-    write_tables!(out, body, cuda, CudaTables { toolkit, nvcc_build, release, minor_compat, driver_branch, glibc_clash, nvcc_can });
-    write_tables!(out, body, gpus, GpuTables { arch, runs_on, family, alias, ambiguous, virtual_gpu, pci_range, gpu });
-    write_tables!(out, body, torch, TorchTables { release, build, arch_values, arch_name, host_bound, headers, setuptools_limit, does });
-    write_tables!(out, body, deepspeed, DeepSpeedTables { covered, cuda_row, default_archs, standard, accelerator, op, broken_op, does });
+    write_tables!(out, body, cuda: cuda::CudaTables { toolkit, nvcc_build, release, minor_compat, driver_branch, glibc_clash, nvcc_can });
+    write_tables!(out, body, gpus: gpus::GpuTables { arch, runs_on, family, alias, ambiguous, virtual_gpu, pci_range, gpu });
+    write_tables!(out, body, torch: torch::TorchTables { release, build, arch_values, arch_name, host_bound, headers, setuptools_limit, does });
+    write_tables!(
+        out,
+        body,
+        deepspeed: deepspeed::DeepSpeedTables { covered, cuda_row, default_archs, standard, accelerator, op, broken_op, does }
+    );
+    write_tables!(out, body, environment: host::EnvironmentTables { variable });
+    write_tables!(out, body, packages: host::PackageTables { distribution, package, gcc_offer });
     let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
     fs::write(Path::new(&folder).join("tables.rs"), out.statics + &body).map_err(|e| e.to_string())
 }

@@ -1,6 +1,7 @@
 //! GPUs by name, by PCI id, and what code runs on them.
 
 use super::Knowledge;
+use super::near::edits;
 use super::schema::gpus::{Arch, Gpu};
 use super::schema::{PciDevice, Str};
 use crate::version::{Capability, CudaVersion, Suffix, Target};
@@ -220,21 +221,6 @@ fn agree<'a>(rows: impl Iterator<Item = &'a Gpu>) -> Option<GpuMatch> {
         [capability] => Some(GpuMatch::One { name: first.name.clone(), capability: *capability }),
         _ => Some(GpuMatch::Several { note: format!("products of different chips are called {}", first.name).into(), capabilities }),
     }
-}
-
-/// How many letters must be changed, added or taken away to make one of the other; counted up to the length of the shorter.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let cost = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub mod cuda;
 pub mod deepspeed;
 mod embedded;
 pub mod gpu;
+pub mod host;
+mod near;
 pub mod problems;
 pub mod schema;
 pub mod torch;
@@ -38,8 +40,9 @@ pub use schema::RulesError;
 use schema::cuda::CudaTables;
 use schema::deepspeed::DeepSpeedTables;
 use schema::gpus::GpuTables;
+use schema::host::{EnvironmentTables, PackageTables};
 use schema::torch::TorchTables;
-use schema::{Fault, Tables};
+use schema::{Dated, Fault, Tables};
 
 /// All tables, embedded or with the rows of a `--rules-dir` over them.
 ///
@@ -50,12 +53,21 @@ pub struct Knowledge {
     pub gpus: GpuTables,
     pub torch: TorchTables,
     pub deepspeed: DeepSpeedTables,
+    pub environment: EnvironmentTables,
+    pub packages: PackageTables,
 }
 
 impl Knowledge {
     /// The tables that the program was built with.
     pub fn embedded() -> Self {
-        Self { cuda: embedded::cuda(), gpus: embedded::gpus(), torch: embedded::torch(), deepspeed: embedded::deepspeed() }
+        Self {
+            cuda: embedded::cuda(),
+            gpus: embedded::gpus(),
+            torch: embedded::torch(),
+            deepspeed: embedded::deepspeed(),
+            environment: embedded::environment(),
+            packages: embedded::packages(),
+        }
     }
 
     /// The embedded tables with the rows of `files` (name and text of each) over them: a row with the key of an embedded one replaces it.
@@ -70,6 +82,8 @@ impl Knowledge {
                 GpuTables::FILE => lay_over(&mut all.gpus, name, text)?,
                 TorchTables::FILE => lay_over(&mut all.torch, name, text)?,
                 DeepSpeedTables::FILE => lay_over(&mut all.deepspeed, name, text)?,
+                EnvironmentTables::FILE => lay_over(&mut all.environment, name, text)?,
+                PackageTables::FILE => lay_over(&mut all.packages, name, text)?,
                 _ => {
                     let why = format!("no table has this name; there are {}", Self::FILES.join(", "));
                     return Err(RulesError { file: name.to_owned(), line: None, row: None, key: None, why });
@@ -77,12 +91,6 @@ impl Knowledge {
             }
         }
         Ok(all)
-    }
-
-    /// The month in which a table was last checked against its sources: `2026-11`.
-    pub fn date(&self) -> &str {
-        let releases = self.torch.release.iter().map(|row| row.checked.as_ref());
-        releases.chain(self.cuda.toolkit.iter().map(|row| row.checked.as_ref())).max().unwrap_or_default()
     }
 
     /// A problem by its id or one of its other names.
@@ -96,7 +104,14 @@ impl Knowledge {
     }
 
     /// The names that a file of a `--rules-dir` can have.
-    pub const FILES: &'static [&'static str] = &[CudaTables::FILE, GpuTables::FILE, TorchTables::FILE, DeepSpeedTables::FILE];
+    pub const FILES: &'static [&'static str] =
+        &[CudaTables::FILE, DeepSpeedTables::FILE, EnvironmentTables::FILE, GpuTables::FILE, PackageTables::FILE, TorchTables::FILE];
+
+    /// The month in which the newest row was checked: `2026-11`.
+    pub fn date(&self) -> &str {
+        let tables: [&dyn Dated; 6] = [&self.cuda, &self.gpus, &self.torch, &self.deepspeed, &self.environment, &self.packages];
+        tables.into_iter().filter_map(Dated::date).max().unwrap_or_default()
+    }
 }
 
 /// A row that holds for a range of versions.

@@ -140,7 +140,7 @@ row!(RunsOn, Capability, |r| r.code, r.code.to_string(), {
 
 record! {
     /// The capabilities on which code for a family target runs.
-    pub struct Family {
+    pub struct TargetFamily {
         pub target: Target,
         pub runs_on: List<Capability>,
         #[serde(default)]
@@ -150,14 +150,14 @@ record! {
     }
 }
 
-row!(Family, Target, |f| f.target, f.target.to_string());
+row!(TargetFamily, Target, |f| f.target, f.target.to_string());
 
 tables! {
     /// What is known of GPUs.
     GpuTables in "gpus.toml" {
         arch: Arch,
         runs_on: RunsOn,
-        family: Family,
+        family: TargetFamily,
         alias: Alias,
         ambiguous: Ambiguous,
         virtual_gpu: VirtualGpu,

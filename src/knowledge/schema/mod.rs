@@ -48,6 +48,12 @@ pub trait Tables: Sized {
     }
 }
 
+/// Tables that know when they were last checked.
+pub trait Dated {
+    /// The newest month of all rows.
+    fn date(&self) -> Option<&str>;
+}
+
 /// Implements [`Row`]: the key, the name for errors, and what else is to be checked.
 macro_rules! row {
     ($row:ty, $key_type:ty, |$r:ident| $key:expr, $label:expr $(, $check:expr)?) => {
@@ -79,6 +85,13 @@ macro_rules! tables {
         #[derive(Debug, Clone)]
         pub struct $name {
             $($(#[$field_meta])* pub $table: super::List<$row>,)*
+        }
+
+        impl super::Dated for $name {
+            fn date(&self) -> Option<&str> {
+                let newest = [$(self.$table.iter().map(|row| row.checked.as_ref()).max()),*];
+                newest.into_iter().flatten().max()
+            }
         }
 
         impl super::Tables for $name {
@@ -115,6 +128,7 @@ macro_rules! tables {
 pub mod cuda;
 pub mod deepspeed;
 pub mod gpus;
+pub mod host;
 pub mod load;
 pub mod torch;
 
