@@ -25,7 +25,7 @@ pub const CHECKS: &[Check] = &[
     Check { id: "cuda-env-not-read", run: not_read },
 ];
 
-const NOT_ASKED: &str = "building is not asked for";
+pub const NOT_ASKED: &str = "building is not asked for";
 
 /// Building CUDA code matters here: it is asked for, and torch is a CUDA build or nvcc is required.
 fn wants_cuda_build(case: &Case<'_>) -> Result<Result<(), Verdict>, crate::facts::observed::Missing> {
