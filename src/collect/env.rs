@@ -21,7 +21,8 @@ const MAX_LINKS: usize = 40;
 /// Variables of [`VARIABLES`] and the state of every place they name. Values that may hold a secret are left out, with a note.
 pub fn collect(host: &dyn Host, notes: &mut Notes) -> EnvFacts {
     let mut facts = EnvFacts { cwd: host.cwd().map(Into::into), ..EnvFacts::default() };
-    let mut places = BTreeSet::new();
+    // torch falls back on it, whatever it is.
+    let mut places = BTreeSet::from([PathBuf::from("/usr/local/cuda")]);
     for (name, value) in host.env() {
         // Every name of the table is ASCII, so one that is not UTF-8 is none of them.
         let Some((name, row)) = name.to_str().and_then(|name| Some((name, table::row_of(name)?))) else { continue };
@@ -163,7 +164,7 @@ mod tests {
         let env: Environment = [(OsString::from("PATH"), value.clone()), (OsString::from_vec(b"CUDA_\xfe".to_vec()), "x".into())].into();
         let facts = collect(&Rooted::new(dir.path(), env).unwrap(), &mut Notes::new());
         assert_eq!(facts.get("PATH"), Some(value.as_os_str()));
-        assert_eq!(facts.places.len(), 2);
+        assert_eq!(facts.places.len(), 3);
         assert_eq!(facts.vars.len(), 1);
     }
 }

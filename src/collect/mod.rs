@@ -15,6 +15,7 @@ pub mod program;
 pub mod python;
 pub mod search;
 pub mod torch;
+pub mod toolkit;
 
 use crate::binary::FileAt;
 use crate::facts::gpu::GpuFacts;
@@ -49,12 +50,16 @@ impl Default for Options {
 /// Everything about the machine, the topics gathered side by side. A collector that panics leaves a `Failed` topic; those of the
 /// environment, of the machine and of programs have no such answer, and nothing could be judged without them: their panic goes on.
 pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
+    // Cheap, and both programs and toolkits start from it.
+    let roots = toolkit::roots(host, options.python.as_deref());
+    let root_paths: Vec<PathBuf> = roots.iter().map(|root| root.path.clone()).collect();
     thread::scope(|scope| {
         let env = topic(scope, |notes| env::collect(host, notes));
-        let programs = topic(scope, |notes| program::collect(host, &[], notes));
         let about = topic(scope, |_| host::collect(host));
         let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
         let cache = topic(scope, |notes| cache::collect(host, notes));
+        let programs = topic(scope, |notes| program::collect(host, &root_paths, notes));
+        let toolkits = topic(scope, |_| toolkit::collect(host, &roots));
         let gpu = topic(scope, |_| if options.ask_gpu { gpu::gpu(host, options.timeout) } else { GpuFacts::default() });
 
         let mut notes = Notes::new();
@@ -63,6 +68,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         let about = whole(about, &mut notes);
         let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
         let cache = or(cache, &mut notes, |why| Observed::failed(why));
+        let toolkits = or(toolkits, &mut notes, |why| Observed::failed(why));
         let gpu = or(gpu, &mut notes, |why| GpuFacts {
             devices: Observed::failed(why),
             driver: Observed::failed(why),
@@ -79,6 +85,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             programs,
             pythons,
             cache,
+            toolkits,
             gpu,
             notes,
             ..Snapshot::default()

@@ -107,8 +107,11 @@ pub enum StatedBy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub name: String,
-    /// Where it is; `None` when it is in none of the places nvcc looks.
+    /// Where it is; `None` when it is in none of the places nvcc looks: those its profile names, then PATH.
     pub path: Option<HostPath>,
+    /// Why it cannot work although it is there: 0 bytes, cut short, no execute permission.
+    #[serde(default)]
+    pub broken: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,9 +130,12 @@ pub struct IncludeFolder {
 pub struct LibFolder {
     pub path: HostPath,
     pub kind: LibFolderKind,
-    /// File names of CUDA libraries, versioned and not: `libcudart.so`, `libcudart.so.12.4.127`, `libcudart_static.a`. Broken links are left out.
+    /// File names of CUDA libraries, versioned and not: `libcudart.so`, `libcudart.so.12.4.127`, `libcudart_static.a`. Links to nothing are in `broken`.
     #[serde(default)]
     pub files: Vec<String>,
+    /// Names that a linker meets and cannot open: links to nothing, and files of 0 bytes.
+    #[serde(default)]
+    pub broken: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

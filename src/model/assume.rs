@@ -163,6 +163,7 @@ fn toolkit(facts: &mut Snapshot, know: &Knowledge, cuda: CudaVersion, version: D
         path: root.join(folder),
         kind,
         files: files.iter().map(|name| (*name).to_owned()).collect(),
+        broken: Vec::new(),
     };
     let libraries: Vec<String> = ["cudart", "cublas", "cublasLt", "curand", "cusolver", "cusparse", "cufft", "cufile", "nvrtc"]
         .iter()

@@ -88,7 +88,7 @@ impl<'a> Inspector<'a> {
         let line = String::from_utf8_lossy(line).trim_matches([' ', '\t', '\0']).to_owned();
         let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
         let Some(program) = words.next() else { return broken("its #! line names no interpreter") };
-        let mut found = self.executable(Path::new(program));
+        let mut found = self.executable(Path::new(program)) || self.left_out(program);
         let mut interpreter = program.to_owned();
         if program.ends_with("/env") {
             let argument = words.find(|word| !word.starts_with('-') && !word.contains('='));
@@ -98,6 +98,12 @@ impl<'a> Inspector<'a> {
             }
         }
         ProgramKind::Script { interpreter, interpreter_found: found }
+    }
+
+    /// A tree without any shell is only a part of a system: that its shell is missing says nothing about its scripts.
+    fn left_out(&self, program: &str) -> bool {
+        let shells = ["/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/env"];
+        self.host.root().is_some() && shells.contains(&program) && !self.host.exists(Path::new("/bin/sh"))
     }
 
     fn executable(&self, path: &Path) -> bool {

@@ -44,6 +44,7 @@ const NAMES: &[&str] = &[
     "samu",
     "sccache",
     "uv",
+    "which",
 ];
 
 /// Variables whose value is a program or a command line with one.
