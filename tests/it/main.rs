@@ -6,6 +6,7 @@ mod collect_python;
 mod fake;
 mod gpu;
 mod harness;
+mod knowledge;
 mod util;
 mod visible;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     trials.extend(collect_python::trials());
     trials.extend(gpu::trials());
     trials.extend(harness::trials());
+    trials.extend(knowledge::trials());
     trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);

@@ -12,7 +12,7 @@ pub struct Meta {
     /// For every row without a `source` of its own.
     source: Option<String>,
     /// For every row without a `checked` of its own.
-    checked: Option<String>,
+    checked: Option<toml::Spanned<String>>,
 }
 
 /// A file being read.
@@ -42,9 +42,9 @@ impl Page<'_> {
     /// A default `checked` that is no month.
     pub fn check_meta(&self) -> Result<(), RulesError> {
         match &self.meta.checked {
-            Some(checked) if !is_month(checked) => {
-                let line = self.text.lines().position(|l| l.starts_with("checked")).map(|n| n + 1);
-                let why = format!("`{checked}` is not a month such as `2026-11`");
+            Some(checked) if !is_month(checked.get_ref()) => {
+                let line = Some(line_at(self.text, checked.span().start));
+                let why = format!("`{}` is not a month such as `2026-11`", checked.get_ref());
                 Err(RulesError { file: self.file.to_owned(), line, row: Some("meta".to_owned()), key: Some("checked".to_owned()), why })
             }
             _ => Ok(()),
@@ -70,7 +70,7 @@ impl Page<'_> {
             };
             let (source, checked) = row.provenance();
             inherit(source, self.meta.source.as_deref());
-            inherit(checked, self.meta.checked.as_deref());
+            inherit(checked, self.meta.checked.as_ref().map(|checked| checked.get_ref().as_str()));
             if source.trim().is_empty() {
                 return Err(refuse(Fault::new("source", "is missing: every row says where it comes from")));
             }
