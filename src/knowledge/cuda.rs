@@ -53,7 +53,7 @@ impl Knowledge {
     pub fn toolkits_for(&self, capability: Capability) -> Option<(CudaVersion, Option<CudaVersion>)> {
         let mut having = self.cuda.toolkit.iter().filter(|kit| kit.targets.iter().any(|t| t.capability == capability)).map(|kit| kit.cuda);
         let first = having.next()?;
-        let last = having.last().unwrap_or(first);
+        let last = having.next_back().unwrap_or(first);
         Some((first, Some(last).filter(|last| Some(*last) != self.newest_cuda())))
     }
 
