@@ -16,6 +16,7 @@ pub mod python;
 pub mod search;
 pub mod torch;
 pub mod toolkit;
+pub mod torch;
 
 use crate::binary::FileAt;
 use crate::facts::gpu::GpuFacts;
@@ -60,6 +61,9 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         let cache = topic(scope, |notes| cache::collect(host, notes));
         let programs = topic(scope, |notes| program::collect(host, &root_paths, notes));
         let toolkits = topic(scope, |_| toolkit::collect(host, &roots));
+        let about = topic(scope, |_| host::collect(host));
+        let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
+        let cache = topic(scope, |notes| cache::collect(host, notes));
         let gpu = topic(scope, |_| if options.ask_gpu { gpu::gpu(host, options.timeout) } else { GpuFacts::default() });
 
         let mut notes = Notes::new();
@@ -69,6 +73,9 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
         let cache = or(cache, &mut notes, |why| Observed::failed(why));
         let toolkits = or(toolkits, &mut notes, |why| Observed::failed(why));
+        let about = whole(about, &mut notes);
+        let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
+        let cache = or(cache, &mut notes, |why| Observed::failed(why));
         let gpu = or(gpu, &mut notes, |why| GpuFacts {
             devices: Observed::failed(why),
             driver: Observed::failed(why),
@@ -86,6 +93,8 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             pythons,
             cache,
             toolkits,
+            pythons,
+            cache,
             gpu,
             notes,
             ..Snapshot::default()
