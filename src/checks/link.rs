@@ -1,5 +1,381 @@
 //! Headers and libraries that builds need from the toolkit, where builds look for them.
 
-use super::Check;
+use super::remedy::{best_toolkit, install_toolkit, use_toolkit};
+use super::toolkit::picked;
+use super::{Case, Check, Judgement, Verdict};
+use crate::facts::raw::HostPath;
+use crate::facts::toolkit::{Layout, LibFolder, LibFolderKind, Toolkit};
+use crate::finding::{Evidence, Finding, Fix, Severity};
+use crate::text::join;
+use crate::version::CudaVersion;
+use std::path::Path;
 
-pub const CHECKS: &[Check] = &[];
+pub const CHECKS: &[Check] = &[
+    Check { id: "conda-targets-layout", run: targets_layout },
+    Check { id: "missing-cuda-headers", run: headers },
+    Check { id: "linker-cannot-find-cuda-lib", run: libraries },
+    Check { id: "libcuda-not-found-at-link", run: libcuda },
+    Check { id: "conflicting-cub-headers", run: cub },
+];
+
+/// What every `.cu` file that includes `ATen/cuda/CUDAContext.h` needs. Source: the include chains of torch 2.5 and 2.15.
+const CORE: &[&str] = &[
+    "cuda.h",
+    "cuda_runtime.h",
+    "cuda_runtime_api.h",
+    "cuda_fp16.h",
+    "cuda_bf16.h",
+    "cublas_v2.h",
+    "cublasLt.h",
+    "cusparse.h",
+    "cusolverDn.h",
+    "cusolver_common.h",
+];
+
+/// `cuda_fp16.h` includes it from here on, and it is a part of its own (CCCL).
+const NV_TARGET_SINCE: CudaVersion = CudaVersion::new(12, 0);
+
+fn reachable(toolkit: &Toolkit, header: &str) -> bool {
+    toolkit
+        .includes
+        .iter()
+        .any(|folder| (folder.searched_by_torch || folder.searched_by_nvcc) && folder.headers.iter().any(|name| name == header))
+}
+
+/// A folder of this toolkit that has the header and that nothing searches.
+fn hidden_in<'a>(toolkit: &'a Toolkit, header: &str) -> Option<&'a HostPath> {
+    toolkit
+        .includes
+        .iter()
+        .find(|folder| !folder.searched_by_torch && !folder.searched_by_nvcc && folder.headers.iter().any(|name| name == header))
+        .map(|folder| &folder.path)
+}
+
+fn in_variable(case: &Case<'_>, names: &[&str], folder: &Path) -> bool {
+    names.iter().any(|name| case.facts.env.entries(name).iter().any(|entry| entry == folder))
+}
+
+const INCLUDE_VARIABLES: &[&str] = &["CPATH", "CPLUS_INCLUDE_PATH"];
+
+/// conda puts headers and libraries under `targets/<arch>`, where nvcc looks and torch does not.
+fn targets_layout(case: &Case<'_>) -> Judgement {
+    let toolkit = match picked(case)? {
+        Ok(toolkit) => toolkit,
+        Err(verdict) => return Ok(verdict),
+    };
+    let torch_sees =
+        |header: &str| toolkit.includes.iter().any(|folder| folder.searched_by_torch && folder.headers.iter().any(|name| name == header));
+    let include = toolkit.includes.iter().find(|folder| {
+        !folder.searched_by_torch
+            && folder.path.to_string().contains("/targets/")
+            && folder.headers.iter().any(|name| name == "cuda_runtime_api.h")
+    });
+    let lib = toolkit.libs.iter().find(|folder| folder.kind == LibFolderKind::Targets && has(folder, "cudart"));
+    let include = include.filter(|folder| !torch_sees("cuda_runtime_api.h") && !in_variable(case, INCLUDE_VARIABLES, &folder.path));
+    let lib = lib.filter(|folder| !linker_finds(case, toolkit, "cudart") && !in_variable(case, &["LIBRARY_PATH"], &folder.path));
+    let (what, then) = match (&include, &lib) {
+        (None, None) => return Ok(Verdict::Pass),
+        (Some(_), Some(_)) => (
+            "headers and libraries",
+            "the host compiler stops with `cuda_runtime_api.h: No such file or directory`, the linker with `cannot find -lcudart`",
+        ),
+        (Some(_), None) => ("headers", "the host compiler stops with `fatal error: cuda_runtime_api.h: No such file or directory`"),
+        (None, Some(_)) => ("libraries", "the link stops with `cannot find -lcudart`"),
+    };
+    let mut finding = Finding::error(
+        "conda-targets-layout",
+        format!("the toolkit in `{}` has its {what} under `targets`, where torch does not look", toolkit.root),
+    )
+    .about(toolkit.root.to_string())
+    .then(then);
+    if let Some(folder) = include {
+        finding = finding.seen(Evidence::new("headers", "cuda_runtime_api.h").at(&folder.path)).fix(Fix::prepend(
+            "CPATH",
+            &folder.path,
+            "the compilers search it",
+        ));
+    }
+    if let Some(folder) = lib {
+        finding = finding.seen(Evidence::new("libraries", "libcudart.so").at(&folder.path)).fix(Fix::prepend(
+            "LIBRARY_PATH",
+            &folder.path,
+            "the linker searches it",
+        ));
+    }
+    Ok(Verdict::found(finding))
+}
+
+fn headers(case: &Case<'_>) -> Judgement {
+    let toolkit = match picked(case)? {
+        Ok(toolkit) => toolkit,
+        Err(verdict) => return Ok(verdict),
+    };
+    let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
+    if torch.cuda.is_none() {
+        return Ok(Verdict::not_applicable("this torch is not built for CUDA"));
+    }
+    if toolkit.nvcc.get("nvcc")?.is_none() {
+        return Ok(Verdict::not_applicable("no nvcc in the toolkit"));
+    }
+    let target = toolkit.release().is_some_and(|release| release >= NV_TARGET_SINCE).then_some("nv/target");
+    let missing: Vec<&str> =
+        CORE.iter().copied().chain(target).filter(|header| !reachable(toolkit, header) && !found_by_variable(case, header)).collect();
+    let Some(first) = missing.first() else { return Ok(Verdict::Pass) };
+    let names: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+    let include = toolkit.root.join("include");
+    let mut finding = Finding::error(
+        "missing-cuda-headers",
+        format!("the toolkit in `{}` lacks {}, which torch's headers include", toolkit.root, join(&names)),
+    )
+    .about(toolkit.root.to_string())
+    .seen(Evidence::new("looked for", names.len().to_string() + if names.len() == 1 { " header" } else { " headers" }).at(&include))
+    .then(format!("every op that includes `ATen/cuda/CUDAContext.h` stops with `fatal error: {first}: No such file or directory`"));
+    if let Some(folder) = hidden_in(toolkit, first) {
+        finding = finding.seen(Evidence::new(*first, "in a folder that is not searched").at(folder)).fix(Fix::prepend(
+            "CPATH",
+            folder,
+            "the compilers search it",
+        ));
+        return Ok(Verdict::found(finding));
+    }
+    let whole =
+        best_toolkit(case, true).filter(|other| other.real != toolkit.real && missing.iter().all(|header| reachable(other, header)));
+    let fixes = match whole {
+        Some(other) => use_toolkit(case, other),
+        None => packages(case, toolkit, &missing),
+    };
+    Ok(Verdict::found(fixes.into_iter().fold(finding, Finding::fix)))
+}
+
+/// A folder of CPATH that belongs to some toolkit and has the header.
+fn found_by_variable(case: &Case<'_>, header: &str) -> bool {
+    case.toolkits()
+        .iter()
+        .flat_map(|toolkit| &toolkit.includes)
+        .any(|folder| folder.headers.iter().any(|name| name == header) && in_variable(case, INCLUDE_VARIABLES, &folder.path))
+}
+
+/// The packages that hold what is missing, by header or library: stem, name in NVIDIA's Python packages of CUDA 13, name in NVIDIA's deb
+/// and rpm repository and on conda.
+const PACKAGES: &[(&str, &str, &str)] = &[
+    ("cublas", "nvidia-cublas", "libcublas-dev"),
+    ("cusparse", "nvidia-cusparse", "libcusparse-dev"),
+    ("cusolver", "nvidia-cusolver", "libcusolver-dev"),
+    ("curand", "nvidia-curand", "libcurand-dev"),
+    ("cuda_profiler_api", "nvidia-cuda-profiler-api", "cuda-profiler-api"),
+    ("nv/target", "nvidia-cuda-cccl", "cuda-cccl"),
+    ("cuda", "nvidia-cuda-runtime", "cuda-cudart-dev"),
+];
+
+fn packages(case: &Case<'_>, toolkit: &Toolkit, missing: &[&str]) -> Vec<Fix> {
+    const ID: &str = "missing-cuda-headers";
+    let Some(release) = toolkit.release() else { return install_toolkit(case, ID) };
+    let mut rows: Vec<&(&str, &str, &str)> = Vec::new();
+    for header in missing {
+        if let Some(row) = PACKAGES.iter().find(|(stem, ..)| header.starts_with(stem))
+            && !rows.contains(&row)
+        {
+            rows.push(row);
+        }
+    }
+    let python = case.python().ok().flatten().map_or("python3".to_owned(), |python| python.path.to_string());
+    match toolkit.layout {
+        Layout::Pip => {
+            let names = rows.iter().map(|(_, pip, _)| (*pip).to_owned());
+            let argv = [python, "-m".to_owned(), "pip".to_owned(), "install".to_owned()].into_iter().chain(names);
+            vec![Fix::run(argv, "NVIDIA's packages of the same release").curing(ID)]
+        }
+        Layout::Conda => {
+            let names = rows.iter().map(|(_, _, conda)| format!("{conda}"));
+            let argv = ["conda", "install", "-y", "-c", "conda-forge"]
+                .map(ToOwned::to_owned)
+                .into_iter()
+                .chain(names)
+                .chain([format!("cuda-version={release}")]);
+            vec![Fix::run(argv, "into this environment").curing(ID)]
+        }
+        _ if super::remedy::family(case) == Some("debian") && toolkit.layout == Layout::Nvidia => {
+            let names = rows.iter().map(|(_, _, deb)| format!("{deb}-{}-{}", release.major, release.minor));
+            let argv = ["apt-get", "install", "-y"].map(ToOwned::to_owned).into_iter().chain(names);
+            vec![Fix::run_as_root(argv, "from NVIDIA's repository").curing(ID)]
+        }
+        _ => install_toolkit(case, ID),
+    }
+}
+
+fn has(folder: &LibFolder, library: &str) -> bool {
+    let name = format!("lib{library}.so");
+    folder.files.contains(&name)
+}
+
+/// A static library serves `-lNAME` too.
+fn serves(folder: &LibFolder, library: &str) -> bool {
+    has(folder, library) || folder.files.contains(&format!("lib{library}.a"))
+}
+
+/// Whether `-lNAME` is found: the folder that torch passes, LIBRARY_PATH, the compiler's own folders.
+fn linker_finds(case: &Case<'_>, toolkit: &Toolkit, library: &str) -> bool {
+    let name = format!("lib{library}.so");
+    let passed = toolkit.torch_lib().is_some_and(|folder| serves(folder, library));
+    let default = toolkit.libs.iter().any(|folder| folder.kind == LibFolderKind::Distribution && serves(folder, library));
+    let named = case.facts.env.entries("LIBRARY_PATH");
+    let loader = case.facts.loader.value();
+    let known = |folder: &Path| {
+        let of_toolkit = case.toolkits().iter().flat_map(|toolkit| &toolkit.libs).any(|lib| *lib.path == *folder && serves(lib, library));
+        of_toolkit || loader.is_some_and(|loader| loader.at(folder, &name).is_some())
+    };
+    passed
+        || default
+        || named.iter().any(|folder| known(folder))
+        || loader.is_some_and(|loader| loader.default_folders.iter().any(|folder| known(folder)))
+}
+
+/// Libraries that a build links beside libcudart, and for whom. DeepSpeed's host ops linked them until 0.19.7.
+fn linked(case: &Case<'_>) -> Vec<(&'static str, Severity, &'static str)> {
+    let mut all = vec![("cudart", Severity::Error, "every CUDA extension")];
+    let old = case.deepspeed().ok().flatten().is_some_and(|deepspeed| !deepspeed.version.at_least(&[0, 19, 7]));
+    if old {
+        all.push(("curand", Severity::Warning, "DeepSpeed's cpu_adam, cpu_adagrad and cpu_lion (offload)"));
+        all.push(("cublas", Severity::Warning, "DeepSpeed's cpu_adam, cpu_adagrad and cpu_lion (offload)"));
+    }
+    all
+}
+
+fn libraries(case: &Case<'_>) -> Judgement {
+    let toolkit = match picked(case)? {
+        Ok(toolkit) => toolkit,
+        Err(verdict) => return Ok(verdict),
+    };
+    if toolkit.nvcc.get("nvcc")?.is_none() {
+        return Ok(Verdict::not_applicable("no nvcc in the toolkit"));
+    }
+    case.facts.loader.get("libraries")?;
+    let missing: Vec<_> = linked(case).into_iter().filter(|(library, ..)| !linker_finds(case, toolkit, library)).collect();
+    let Some((first, severity, who)) = missing.first().copied() else { return Ok(Verdict::Pass) };
+    let names: Vec<String> = missing.iter().map(|(library, ..)| format!("`lib{library}.so`")).collect();
+    let passed = toolkit.torch_lib().map_or_else(|| toolkit.root.join("lib64"), |folder| folder.path.clone());
+    let mut finding = Finding::new(
+        "linker-cannot-find-cuda-lib",
+        severity,
+        format!("the linker finds no {} for the toolkit in `{}`", join(&names), toolkit.root),
+    )
+    .about(toolkit.root.to_string())
+    .seen(Evidence::new("-L", passed.to_string()).said_by("what torch passes"))
+    .then(format!("the link of {who} stops with `cannot find -l{first}`; LD_LIBRARY_PATH does not help, LIBRARY_PATH does"));
+    for (library, ..) in &missing {
+        let versioned = toolkit.libs.iter().filter(|folder| folder.kind != LibFolderKind::Stubs).find_map(|folder| {
+            let start = format!("lib{library}.so.");
+            folder.files.iter().find(|file| file.starts_with(&start)).map(|file| (folder, file))
+        });
+        let elsewhere = toolkit.libs.iter().find(|folder| folder.kind != LibFolderKind::Stubs && has(folder, library));
+        finding = match (elsewhere, versioned) {
+            (Some(folder), _) => finding.seen(Evidence::new("found", format!("lib{library}.so")).at(&folder.path)).fix(Fix::prepend(
+                "LIBRARY_PATH",
+                &folder.path,
+                "the linker searches it",
+            )),
+            (None, Some((folder, file))) => {
+                let link = folder.path.join(format!("lib{library}.so"));
+                // Only the folder that torch passes is searched by itself.
+                let finding = finding.seen(Evidence::new("only", file.clone()).at(&folder.path)).fix(
+                    Fix::run(["ln", "-s", file, &link.to_string()], "the name that the linker looks for")
+                        .curing_of("linker-cannot-find-cuda-lib", toolkit.root.to_string()),
+                );
+                if folder.path == passed {
+                    finding
+                } else {
+                    finding.fix(Fix::prepend("LIBRARY_PATH", &folder.path, "the linker searches it"))
+                }
+            }
+            (None, None) => match development_package(case, toolkit, library) {
+                Some(fix) => finding.fix(fix),
+                None => finding.fix(Fix::advice(format!("install the development files of {library} for this toolkit"))),
+            },
+        };
+    }
+    Ok(Verdict::found(finding))
+}
+
+fn development_package(case: &Case<'_>, toolkit: &Toolkit, library: &str) -> Option<Fix> {
+    let release = toolkit.release()?;
+    let stem = if library == "cudart" { "cuda" } else { library };
+    let (_, _, package) = PACKAGES.iter().find(|(start, ..)| *start == stem)?;
+    let fix = match toolkit.layout {
+        Layout::Conda => {
+            Fix::run(["conda", "install", "-y", "-c", "conda-forge", package, &format!("cuda-version={release}")], "into this environment")
+        }
+        Layout::Nvidia if super::remedy::family(case) == Some("debian") => Fix::run_as_root(
+            ["apt-get", "install", "-y", &format!("{package}-{}-{}", release.major, release.minor)],
+            "from NVIDIA's repository",
+        ),
+        _ => return None,
+    };
+    Some(fix.curing_of("linker-cannot-find-cuda-lib", toolkit.root.to_string()))
+}
+
+/// async_io and gds link `-lcuda`: asked only where one of them is to be built.
+fn libcuda(case: &Case<'_>) -> Judgement {
+    let toolkit = match picked(case)? {
+        Ok(toolkit) => toolkit,
+        Err(verdict) => return Ok(verdict),
+    };
+    if case.deepspeed()?.is_none() {
+        return Ok(Verdict::not_applicable("no DeepSpeed"));
+    }
+    let asked = ["DS_BUILD_OPS", "DS_BUILD_AIO", "DS_BUILD_GDS"]
+        .into_iter()
+        .find(|name| case.facts.env.text(name).is_some_and(|value| value != "0"));
+    let Some(asked) = asked else { return Ok(Verdict::not_applicable("neither async_io nor gds is asked for")) };
+    case.facts.loader.get("libraries")?;
+    if linker_finds(case, toolkit, "cuda") {
+        return Ok(Verdict::Pass);
+    }
+    let mut finding = Finding::error("libcuda-not-found-at-link", "the linker finds no `libcuda.so`, which async_io and gds link")
+        .seen(Evidence::new(asked, case.facts.env.text(asked).unwrap_or_default()).said_by("environment"))
+        .then("the build stops after minutes with `cannot find -lcuda`");
+    finding = match toolkit.stubs().filter(|folder| has(folder, "cuda")) {
+        Some(stubs) => finding.seen(Evidence::new("stub", "libcuda.so").at(&stubs.path)).fix(Fix::prepend(
+            "LIBRARY_PATH",
+            &stubs.path,
+            "for linking only; never on LD_LIBRARY_PATH",
+        )),
+        None => finding.fix(Fix::advice("install the toolkit's driver stubs (`cuda-driver-dev`) and put their folder on LIBRARY_PATH")),
+    };
+    Ok(Verdict::found(finding))
+}
+
+/// Another toolkit's CUB in front, by CPATH: its macros and namespaces clash with this toolkit's own.
+fn cub(case: &Case<'_>) -> Judgement {
+    let toolkit = match picked(case)? {
+        Ok(toolkit) => toolkit,
+        Err(verdict) => return Ok(verdict),
+    };
+    let mut findings = Vec::new();
+    for name in INCLUDE_VARIABLES {
+        for entry in case.facts.env.entries(name) {
+            let owner = case.toolkits().iter().find(|other| {
+                other.real != toolkit.real
+                    && other.release() != toolkit.release()
+                    && other.includes.iter().any(|folder| {
+                        *folder.path == *entry
+                            && folder.headers.iter().any(|header| header == "cub/cub.cuh" || header == "thrust/version.h")
+                    })
+            });
+            let Some(other) = owner else { continue };
+            let release = |toolkit: &Toolkit| toolkit.release().map_or("unknown".to_owned(), |release| release.to_string());
+            let folder = HostPath::new(&entry);
+            findings.push(
+                Finding::error(
+                    "conflicting-cub-headers",
+                    format!("`{name}` puts the headers of CUDA {} beside those of CUDA {}", release(other), release(toolkit)),
+                )
+                .about(*name)
+                .seen(Evidence::new("CUB and Thrust", release(other)).at(&folder).said_by(*name))
+                .seen(Evidence::new("toolkit", release(toolkit)).at(&toolkit.root))
+                .then("compilations stop in CUB or Thrust, with redefinitions or `cub::` names that are ambiguous")
+                .fix(Fix::remove(name, &folder, "another release")),
+            );
+        }
+    }
+    Ok(Verdict::of(findings))
+}
