@@ -14,7 +14,6 @@ mod place;
 pub mod program;
 pub mod python;
 pub mod search;
-pub mod torch;
 pub mod toolkit;
 pub mod torch;
 
@@ -56,9 +55,6 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
     let root_paths: Vec<PathBuf> = roots.iter().map(|root| root.path.clone()).collect();
     thread::scope(|scope| {
         let env = topic(scope, |notes| env::collect(host, notes));
-        let about = topic(scope, |_| host::collect(host));
-        let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
-        let cache = topic(scope, |notes| cache::collect(host, notes));
         let programs = topic(scope, |notes| program::collect(host, &root_paths, notes));
         let toolkits = topic(scope, |_| toolkit::collect(host, &roots));
         let about = topic(scope, |_| host::collect(host));
@@ -69,9 +65,6 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         let mut notes = Notes::new();
         let env = whole(env, &mut notes);
         let programs = whole(programs, &mut notes);
-        let about = whole(about, &mut notes);
-        let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
-        let cache = or(cache, &mut notes, |why| Observed::failed(why));
         let toolkits = or(toolkits, &mut notes, |why| Observed::failed(why));
         let about = whole(about, &mut notes);
         let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
@@ -90,8 +83,6 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             env,
             host: about,
             programs,
-            pythons,
-            cache,
             toolkits,
             pythons,
             cache,
