@@ -80,7 +80,7 @@ impl<'a> Case<'a> {
 
     /// What torch's lookup gives, also when it is nonsense or nothing.
     pub fn cuda_home(&self) -> &model::cuda_home::CudaHome<'a> {
-        self.cuda_home.get_or_init(|| model::cuda_home::cuda_home(self.facts, self.torch().ok().flatten()))
+        self.cuda_home.get_or_init(|| model::cuda_home::cuda_home(self.facts, self.know, self.torch().ok().flatten()))
     }
 
     /// The toolkit that torch's lookup gives.

@@ -6,6 +6,7 @@ use crate::checks::Case;
 use crate::cli::{ArchListArgs, ListFormat, Ptx, Reader, Targets};
 use crate::exit::Exit;
 use crate::facts::gpu::Device;
+use crate::facts::toolkit::Toolkit;
 use crate::model::arch_plan::{self, Item, Limits, Plan, Wish};
 use crate::model::{arch_list, visible};
 use crate::render::json::Envelope;
@@ -205,11 +206,12 @@ fn validate(args: &ArchListArgs, subjects: &[Subject], list: &str) -> anyhow::Re
         None if args.reader.contains(&Reader::Nvcc) => bail!("--reader nvcc: no nvcc whose targets can be read"),
         _ => {}
     }
+    let cuda = case.toolkit().ok().flatten().and_then(Toolkit::release);
     let mut out = output::result(&args.talk)?;
     let mut fine = true;
     let mut read: Option<Vec<arch_list::Item>> = None;
     for (name, reader) in &readers {
-        match arch_list::read(reader, Some(list)) {
+        match arch_list::read(&first.know, reader, Some(list)) {
             Ok(arch_list::Reading::List(items)) => {
                 writeln!(out, "{name}: takes {}", clean(&arch_list::print(&items, arch_list::Format::Sm)))?;
                 read.get_or_insert(items);
@@ -233,7 +235,7 @@ fn validate(args: &ArchListArgs, subjects: &[Subject], list: &str) -> anyhow::Re
     for subject in subjects {
         for device in devices(subject) {
             let Some(capability) = device.capability else { continue };
-            let covered = read.as_deref().is_some_and(|items| arch_list::cover(items, capability));
+            let covered = read.as_deref().is_some_and(|items| arch_list::cover(&subject.know, items, capability, cuda));
             if !covered && read.is_some() {
                 fine = false;
                 writeln!(out, "{} ({capability}): no item has code for it", clean(device.name.as_deref().unwrap_or("GPU")))?;

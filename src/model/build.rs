@@ -1,8 +1,13 @@
 //! The ways an extension is built, and what each of them checks and asks for before a compiler runs.
 
 use super::cuda_home::CudaHome;
+use crate::facts::raw::Raw;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::torch::{DeepSpeed, Torch};
+use crate::knowledge::Knowledge;
+use crate::knowledge::deepspeed::CudaPair;
+use crate::knowledge::schema::deepspeed::{AcceleratorKind, DeepSpeedTrait, Part};
+use crate::knowledge::schema::torch::TorchTrait;
 use crate::version::{CudaVersion, Dotted};
 
 /// How an extension comes to be built.
@@ -67,71 +72,57 @@ pub fn torch_check(path: BuildPath, torch: &Torch, nvcc: CudaVersion) -> Version
 
 /// DeepSpeed's rule: the same release, or both in one row of its table. `host_op`: one of cpu_adam, cpu_adagrad, cpu_lion, async_io, gds,
 /// dc, whose JIT builds were checked longer than the others.
-pub fn deepspeed_check(
-    path: BuildPath,
-    facts: &Snapshot,
-    version: &Dotted,
-    torch: &Torch,
-    nvcc: CudaVersion,
-    host_op: bool,
-) -> VersionCheck {
+pub fn deepspeed_check(pair: &Pair, know: &Knowledge, path: BuildPath, facts: &Snapshot, host_op: bool) -> VersionCheck {
+    let does = |what| know.deepspeed_does(what, pair.deepspeed).unwrap_or(false);
     let checked = match path {
         BuildPath::Setup => false,
         BuildPath::Prebuild => true,
-        BuildPath::Jit if !version.at_least(&[0, 12, 3]) => true,
-        BuildPath::Jit => host_op && !version.at_least(&[0, 19, 7]),
+        BuildPath::Jit => does(DeepSpeedTrait::JitChecksCuda) || (host_op && does(DeepSpeedTrait::JitChecksCudaForHostOps)),
     };
-    let Some(cuda) = torch.cuda.filter(|_| checked) else { return VersionCheck::NotChecked };
-    if nvcc == cuda {
-        return VersionCheck::Passes;
-    }
-    let accepted = |release: CudaVersion| accepted_minors(version, nvcc.major).contains(&release.minor) && release.major == nvcc.major;
+    let (Some(cuda), true) = (pair.torch.cuda, checked) else { return VersionCheck::NotChecked };
+    let nvcc = pair.nvcc;
     let differ = format!("Installed CUDA version {nvcc} does not match the version torch was compiled with {cuda}");
-    if accepted(nvcc) && accepted(cuda) {
-        return VersionCheck::Warns { message: format!("{differ} but since the APIs are compatible, accepting this combination") };
-    }
-    if facts.env.get("DS_SKIP_CUDA_CHECK").is_some_and(|value| value == "1") && version.at_least(&[0, 9, 3]) {
-        return VersionCheck::Skipped { message: format!("{differ}. Detected `DS_SKIP_CUDA_CHECK=1`") };
-    }
-    VersionCheck::Stops {
-        by: Checker::DeepSpeed,
-        message: format!("{differ}, unable to compile cuda/cpp extensions without a matching cuda version."),
-    }
-}
-
-/// The minors of a CUDA major that this DeepSpeed takes for one another.
-pub fn accepted_minors(version: &Dotted, major: u32) -> Vec<u32> {
-    match major {
-        10 => (0..=2).collect(),
-        11 => (0..=8).collect(),
-        12 => TWELVE.iter().filter(|(since, _)| version.at_least(since)).flat_map(|(_, minors)| minors.iter().copied()).collect(),
-        // No release has a row for CUDA 13.
-        _ => Vec::new(),
+    match know.deepspeed_cuda_pair(pair.deepspeed, nvcc, cuda) {
+        CudaPair::Equal => VersionCheck::Passes,
+        CudaPair::Compatible => {
+            VersionCheck::Warns { message: format!("{differ} but since the APIs are compatible, accepting this combination") }
+        }
+        CudaPair::Refused => {
+            let skips = facts.env.get("DS_SKIP_CUDA_CHECK").is_some_and(|value| value == "1");
+            if skips && does(DeepSpeedTrait::ReadsSkipCudaCheck) {
+                return VersionCheck::Skipped { message: format!("{differ}. Detected `DS_SKIP_CUDA_CHECK=1`") };
+            }
+            let message = format!("{differ}, unable to compile cuda/cpp extensions without a matching cuda version.");
+            VersionCheck::Stops { by: Checker::DeepSpeed, message }
+        }
     }
 }
 
-/// The release of DeepSpeed from which minors of CUDA 12 are in its table.
-const TWELVE: &[(&[u32], &[u32])] =
-    &[(&[0, 9, 3], &[0, 1]), (&[0, 12, 1], &[2, 3]), (&[0, 14, 3], &[4, 5]), (&[0, 15, 3], &[6]), (&[0, 16, 4], &[8]), (&[0, 17, 2], &[9])];
+/// What DeepSpeed compares.
+#[derive(Debug, Clone, Copy)]
+pub struct Pair<'a> {
+    pub deepspeed: &'a Dotted,
+    pub torch: &'a Torch,
+    pub nvcc: CudaVersion,
+}
 
-/// What the whole path says: DeepSpeed's check first, then torch's, the first that stops.
+/// What the whole path says for an op: DeepSpeed's check first, then torch's, the first that stops. `None` where nvcc's release is not
+/// known, or torch finds no toolkit.
 pub fn version_check(
     path: BuildPath,
     facts: &Snapshot,
+    know: &Knowledge,
     home: &CudaHome,
     torch: &Torch,
     deepspeed: Option<&DeepSpeed>,
 ) -> Option<VersionCheck> {
     let nvcc = home.toolkit.filter(|_| home.value.is_some())?.release()?;
-    let own = match deepspeed.filter(|_| path != BuildPath::Setup) {
-        Some(deepspeed) => deepspeed_check(path, facts, &deepspeed.version, torch, nvcc, false),
+    let own = match deepspeed {
+        Some(deepspeed) => deepspeed_check(&Pair { deepspeed: &deepspeed.version, torch, nvcc }, know, path, facts, false),
         None => VersionCheck::NotChecked,
     };
-    if matches!(own, VersionCheck::Stops { .. }) {
-        return Some(own);
-    }
-    let after = torch_check(path, torch, nvcc);
-    Some(match (own, after) {
+    Some(match (own, torch_check(path, torch, nvcc)) {
+        (own @ VersionCheck::Stops { .. }, _) => own,
         (_, stops @ VersionCheck::Stops { .. }) => stops,
         (VersionCheck::NotChecked | VersionCheck::Passes, after) => after,
         (own, _) => own,
@@ -143,59 +134,54 @@ pub fn version_check(
 pub enum Accelerator {
     Cuda,
     Cpu,
-    /// Named by DS_ACCELERATOR, neither of these.
+    /// Named by DS_ACCELERATOR, neither of these; an empty or unknown name stops DeepSpeed.
     Other,
 }
 
 /// The accelerator of DeepSpeed, and whether DS_ACCELERATOR says so. `gpu`: a CUDA device is visible to torch. XPU, NPU and other kinds
-/// that come before CUDA in its search are not modelled.
-pub fn accelerator(facts: &Snapshot, version: &Dotted, torch: Option<&Torch>, gpu: bool) -> (Accelerator, bool) {
-    // Every release asks whether the variable is there at all; an empty one is an unknown name and stops it.
-    if let Some(value) = facts.env.get("DS_ACCELERATOR") {
+/// that come before CUDA in its search are not modelled. `None` for a release that no table knows.
+pub fn accelerator(facts: &Snapshot, know: &Knowledge, version: &Dotted, torch: Option<&Torch>, gpu: bool) -> Option<(Accelerator, bool)> {
+    let reads = know.deepspeed_does(DeepSpeedTrait::ReadsAccelerator, version).unwrap_or(true);
+    if let Some(value) = facts.env.get("DS_ACCELERATOR").filter(|_| reads) {
         let named = match value.to_str() {
             Some("cuda") => Accelerator::Cuda,
             Some("cpu") => Accelerator::Cpu,
             _ => Accelerator::Other,
         };
-        return (named, true);
+        return Some((named, true));
     }
-    let found = match torch {
-        None if version.at_least(&[0, 16, 2]) => Accelerator::Cpu,
-        None => Accelerator::Cuda,
-        Some(torch) if torch.cuda.is_some() && gpu => Accelerator::Cuda,
-        Some(torch) if torch.hip.is_some() && gpu => Accelerator::Cuda,
-        Some(_) if version.at_least(&[0, 14, 1]) => Accelerator::Cpu,
-        Some(_) => Accelerator::Cuda,
+    let row = know.deepspeed_accelerator(version)?;
+    let kind = match torch {
+        None => row.no_torch,
+        Some(torch) if gpu && (torch.cuda.is_some() || torch.hip.is_some()) => AcceleratorKind::Cuda,
+        Some(_) => row.no_gpu,
     };
-    (found, false)
+    let found = match kind {
+        AcceleratorKind::Cuda => Accelerator::Cuda,
+        AcceleratorKind::Cpu => Accelerator::Cpu,
+    };
+    Some((found, false))
 }
 
 /// The C++ standard (14, 17, 20) that torch adds where the extension names none.
-pub fn torch_cxx_standard(torch: Option<&Torch>) -> u32 {
-    match torch {
-        Some(torch) if !torch.version.at_least(&[2]) => 14,
-        Some(torch) if !torch.version.at_least(&[2, 12]) => 17,
-        _ => 20,
-    }
+pub fn torch_standard(know: &Knowledge, torch: &Torch) -> Option<u32> {
+    know.torch_headers(&torch.version).map(|row| row.default_standard)
 }
 
-/// The C++ standard that DeepSpeed asks the host compiler for in CUDA builders.
-pub fn deepspeed_cxx_standard(version: &Dotted, torch: Option<&Torch>) -> u32 {
-    match () {
-        () if !version.at_least(&[0, 9, 3]) => 14,
-        () if version.at_least(&[0, 19, 5]) && torch.is_none_or(|torch| torch.version.at_least(&[2, 12])) => 20,
-        () => 17,
+/// The C++ standard that DeepSpeed asks nvcc for. fused_adam, fused_lamb and fused_lion leave it to torch.
+pub fn deepspeed_standard(know: &Knowledge, pair: &Pair, fused_optimizer: bool) -> Option<u32> {
+    if fused_optimizer {
+        return torch_standard(know, pair.torch);
     }
+    know.deepspeed_standard(Part::Nvcc, pair.deepspeed, pair.nvcc, &pair.torch.version)
 }
 
-/// The C++ standard that DeepSpeed asks nvcc for in every op but fused_adam, fused_lamb and fused_lion, which leave it to torch.
-pub fn deepspeed_nvcc_standard(version: &Dotted, nvcc: CudaVersion) -> u32 {
-    match (nvcc.major, nvcc.minor) {
-        (..=10, _) => 14,
-        _ if !version.at_least(&[0, 9, 3]) => 14,
-        (12, 5..) if version.at_least(&[0, 14, 5]) => 20,
-        (13.., _) if version.at_least(&[0, 19, 7]) => 20,
-        _ => 17,
+/// The command that builds run for nvcc: PYTORCH_NVCC (JIT and ninja builds, torch 2.1 and later), else `<home>/bin/nvcc`.
+pub fn nvcc_command(facts: &Snapshot, know: &Knowledge, home: &CudaHome, torch: Option<&Torch>) -> Option<Raw> {
+    let reads = torch.is_none_or(|torch| know.torch_does(TorchTrait::ReadsPytorchNvcc, &torch.version));
+    match facts.env.get("PYTORCH_NVCC").filter(|_| reads) {
+        Some(value) => Some(Raw(value.to_owned())),
+        None => home.nvcc().map(|path| Raw(path.0.into_os_string())),
     }
 }
 
@@ -215,7 +201,8 @@ mod tests {
     fn says(version: &str, torch_cuda: &str, nvcc: &str, skip: &str) -> VersionCheck {
         let mut facts = Snapshot::default();
         facts.env.set("DS_SKIP_CUDA_CHECK", skip);
-        deepspeed_check(BuildPath::Prebuild, &facts, &version.parse().unwrap(), &torch("2.6.0", torch_cuda), cuda(nvcc), false)
+        let pair = Pair { deepspeed: &version.parse().unwrap(), torch: &torch("2.6.0", torch_cuda), nvcc: cuda(nvcc) };
+        deepspeed_check(&pair, &Knowledge::embedded(), BuildPath::Prebuild, &facts, false)
     }
 
     #[test]
@@ -237,8 +224,8 @@ mod tests {
     fn jit_checks_less_and_less() {
         let of = |version: &str, host_op| {
             let facts = Snapshot::default();
-            let torch = torch("2.6.0", "12.4");
-            deepspeed_check(BuildPath::Jit, &facts, &version.parse().unwrap(), &torch, cuda("11.8"), host_op) != VersionCheck::NotChecked
+            let pair = Pair { deepspeed: &version.parse().unwrap(), torch: &torch("2.6.0", "12.4"), nvcc: cuda("11.8") };
+            deepspeed_check(&pair, &Knowledge::embedded(), BuildPath::Jit, &facts, host_op) != VersionCheck::NotChecked
         };
         assert_eq!(["0.12.2", "0.12.3", "0.19.8"].map(|version| of(version, false)), [true, false, false]);
         assert_eq!(["0.12.2", "0.12.3", "0.19.6", "0.19.8"].map(|version| of(version, true)), [true, true, true, false]);
@@ -254,7 +241,9 @@ mod tests {
     #[test]
     fn accelerators() {
         let with = torch("2.6.0", "12.4");
-        let of = |version: &str, torch: Option<&Torch>, gpu| accelerator(&Snapshot::default(), &version.parse().unwrap(), torch, gpu).0;
+        let of = |version: &str, torch: Option<&Torch>, gpu| {
+            accelerator(&Snapshot::default(), &Knowledge::embedded(), &version.parse().unwrap(), torch, gpu).unwrap().0
+        };
         assert_eq!(
             ["0.14.0", "0.14.1", "0.19.8"].map(|v| of(v, Some(&with), false)),
             [Accelerator::Cuda, Accelerator::Cpu, Accelerator::Cpu]
@@ -263,17 +252,29 @@ mod tests {
         assert_eq!(of("0.19.8", Some(&with), true), Accelerator::Cuda);
         let mut facts = Snapshot::default();
         facts.env.set("DS_ACCELERATOR", "cuda");
-        assert_eq!(accelerator(&facts, &"0.19.8".parse().unwrap(), None, false), (Accelerator::Cuda, true));
+        assert_eq!(accelerator(&facts, &Knowledge::embedded(), &"0.19.8".parse().unwrap(), None, false), Some((Accelerator::Cuda, true)));
     }
 
     #[test]
     fn standards() {
-        let version = |text: &str| text.parse::<Dotted>().unwrap();
-        assert_eq!(["1.13.1", "2.11.0", "2.12.0"].map(|v| torch_cxx_standard(Some(&torch(v, "12.4")))), [14, 17, 20]);
-        let nvcc = |v: &str, release: &str| deepspeed_nvcc_standard(&version(v), cuda(release));
-        assert_eq!([nvcc("0.14.4", "12.6"), nvcc("0.14.5", "12.4"), nvcc("0.14.5", "12.6")], [17, 17, 20]);
-        assert_eq!([nvcc("0.19.6", "13.0"), nvcc("0.19.8", "13.0"), nvcc("0.19.8", "14.0"), nvcc("0.19.8", "10.2")], [17, 20, 20, 14]);
-        assert_eq!(deepspeed_cxx_standard(&version("0.19.5"), Some(&torch("2.12.0", "13.0"))), 20);
-        assert_eq!(deepspeed_cxx_standard(&version("0.19.4"), Some(&torch("2.12.0", "13.0"))), 17);
+        let know = Knowledge::embedded();
+        assert_eq!(["1.13.1", "2.11.0", "2.12.0", "3.0.0"].map(|v| torch_standard(&know, &torch(v, "12.4")).unwrap()), [14, 17, 20, 20]);
+        let nvcc = |v: &str, release: &str, fused| {
+            let pair = Pair { deepspeed: &v.parse().unwrap(), torch: &torch("2.12.0", release), nvcc: cuda(release) };
+            deepspeed_standard(&know, &pair, fused).unwrap()
+        };
+        assert_eq!([nvcc("0.14.4", "12.6", false), nvcc("0.14.5", "12.4", false), nvcc("0.14.5", "12.6", false)], [17, 17, 20]);
+        assert_eq!([nvcc("0.19.6", "13.0", false), nvcc("0.19.8", "14.0", false), nvcc("0.19.6", "13.0", true)], [17, 20, 20]);
+    }
+
+    #[test]
+    fn the_command_for_nvcc() {
+        let mut facts = Snapshot::default();
+        facts.env.set("CUDA_HOME", "/cuda");
+        facts.env.set("PYTORCH_NVCC", "ccache /x/nvcc");
+        let know = Knowledge::embedded();
+        let home = super::super::cuda_home::cuda_home(&facts, &know, None);
+        let of = |version: &str| nvcc_command(&facts, &know, &home, Some(&torch(version, "12.4"))).unwrap().to_string();
+        assert_eq!([of("2.0.1"), of("2.1.0")], ["/cuda/bin/nvcc", "ccache /x/nvcc"]);
     }
 }

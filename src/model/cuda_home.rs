@@ -10,6 +10,8 @@ use crate::facts::snapshot::Snapshot;
 use crate::facts::source::Source;
 use crate::facts::toolkit::Toolkit;
 use crate::facts::torch::Torch;
+use crate::knowledge::Knowledge;
+use crate::knowledge::schema::torch::TorchTrait;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -66,23 +68,23 @@ impl FoundBy {
 }
 
 /// What torch's search answers. Without a torch, as its newest release would.
-pub fn cuda_home<'a>(facts: &'a Snapshot, torch: Option<&Torch>) -> CudaHome<'a> {
-    let (value, by) = search_home(facts, torch);
+pub fn cuda_home<'a>(facts: &'a Snapshot, know: &Knowledge, torch: Option<&Torch>) -> CudaHome<'a> {
+    let (value, by) = search_home(facts, know, torch);
     let toolkit = value.as_ref().and_then(|value| toolkit_at(facts, value));
-    let gate = torch.and_then(gate);
+    let gate = torch.and_then(|torch| gate(know, torch));
     CudaHome { value: value.filter(|_| gate.is_none()), by, toolkit, gate }
 }
 
-fn gate(torch: &Torch) -> Option<Gate> {
-    let compiled = torch.cuda.is_some() || torch.hip.is_some();
-    match () {
-        () if !compiled && torch.version.at_least(&[2, 2]) => Some(Gate::CpuOnlyTorch),
-        () if torch.cuda.is_none() && torch.hip.is_some() && torch.version.at_least(&[2, 8]) => Some(Gate::RocmTorch),
-        () => None,
+fn gate(know: &Knowledge, torch: &Torch) -> Option<Gate> {
+    let does = |what| know.torch_does(what, &torch.version);
+    match (torch.cuda, &torch.hip) {
+        (None, None) if !does(TorchTrait::CudaHomeWithoutCuda) => Some(Gate::CpuOnlyTorch),
+        (None, Some(_)) if does(TorchTrait::CudaHomeNeedsTorchCuda) => Some(Gate::RocmTorch),
+        _ => None,
     }
 }
 
-fn search_home(facts: &Snapshot, torch: Option<&Torch>) -> (Option<Raw>, FoundBy) {
+fn search_home(facts: &Snapshot, know: &Knowledge, torch: Option<&Torch>) -> (Option<Raw>, FoundBy) {
     if let Some(value) = facts.env.filled("CUDA_HOME") {
         return (Some(Raw(value.to_owned())), FoundBy::CudaHome);
     }
@@ -90,7 +92,7 @@ fn search_home(facts: &Snapshot, torch: Option<&Torch>) -> (Option<Raw>, FoundBy
     if let Some(value) = facts.env.get("CUDA_PATH") {
         return (Some(Raw(value.to_owned())), FoundBy::CudaPath);
     }
-    if searches_path(facts, torch)
+    if searches_path(facts, know, torch)
         && let Some(hit) = search::which(facts, "nvcc")
     {
         let home = dirname(dirname(hit.written.as_os_str()));
@@ -106,8 +108,8 @@ const USR_LOCAL_CUDA: &str = "/usr/local/cuda";
 
 /// torch 2.3 and older ask the program `which`; where it is missing they go on as if PATH had no nvcc. Whether it is there is known only
 /// from programs of that name; where none was collected it is taken to be there, as on nearly every system.
-fn searches_path(facts: &Snapshot, torch: Option<&Torch>) -> bool {
-    let looks_itself = torch.is_none_or(|torch| torch.version.at_least(&[2, 4]));
+fn searches_path(facts: &Snapshot, know: &Knowledge, torch: Option<&Torch>) -> bool {
+    let looks_itself = torch.is_none_or(|torch| !know.torch_does(TorchTrait::CudaHomeByWhichProgram, &torch.version));
     looks_itself || !facts.programs.iter().any(|program| program.name == "which") || search::which(facts, "which").is_some()
 }
 
@@ -172,12 +174,12 @@ impl CudaHome<'_> {
     }
 
     /// Every folder torch passes as include folder for CUDA, in order. `/usr/include` is left out: the compiler has it.
-    pub fn includes(&self, facts: &Snapshot, torch: Option<&Torch>) -> Vec<HostPath> {
+    pub fn includes(&self, facts: &Snapshot, know: &Knowledge, torch: Option<&Torch>) -> Vec<HostPath> {
         let own = self.join("include").filter(|path| path.as_os_str() != "/usr/include");
         if self.value.is_none() {
             return Vec::new();
         }
-        let reads_inc_path = torch.is_none_or(|torch| torch.version.at_least(&[2, 4]));
+        let reads_inc_path = torch.is_none_or(|torch| know.torch_does(TorchTrait::ReadsCudaIncPath, &torch.version));
         let extra = facts.env.path("CUDA_INC_PATH").filter(|path| reads_inc_path && path.as_os_str() != "/usr/include");
         let cudnn = cudnn_home(facts).map(|home| HostPath::new(Path::new(home).join("include")));
         own.into_iter().chain(extra.map(HostPath::new)).chain(cudnn).collect()
@@ -227,7 +229,7 @@ mod tests {
     }
 
     fn value(facts: &Snapshot, torch: Option<&Torch>) -> Option<String> {
-        cuda_home(facts, torch).value.map(|value| value.to_string())
+        cuda_home(facts, &Knowledge::embedded(), torch).value.map(|value| value.to_string())
     }
 
     #[test]
@@ -239,7 +241,7 @@ mod tests {
         let facts = machine(&[("CUDA_HOME", ""), ("PATH", "/k/bin")], &["/k/bin/nvcc"]);
         assert_eq!(value(&facts, None).unwrap(), "/k");
         let facts = machine(&[("CUDA_PATH", ""), ("PATH", "/k/bin")], &["/k/bin/nvcc"]);
-        let home = cuda_home(&facts, None);
+        let home = cuda_home(&facts, &Knowledge::embedded(), None);
         assert_eq!((home.value.clone().unwrap(), home.by.clone()), (Raw::default(), FoundBy::CudaPath));
         assert_eq!(home.nvcc().unwrap(), "bin/nvcc".into());
         assert_eq!(home.deepspeed_nvcc().unwrap(), "/bin/nvcc".into());
@@ -259,11 +261,11 @@ mod tests {
     #[test]
     fn usr_local_cuda_is_the_last() {
         let mut facts = machine(&[("PATH", "/usr/bin")], &[]);
-        assert_eq!(cuda_home(&facts, None).by, FoundBy::Nothing);
+        assert_eq!(cuda_home(&facts, &Knowledge::embedded(), None).by, FoundBy::Nothing);
         facts.env.places = vec![NamedPlace { path: "/usr/local/cuda".into(), state: PlaceState::Folder }];
-        assert_eq!(cuda_home(&facts, None).by, FoundBy::UsrLocalCuda);
+        assert_eq!(cuda_home(&facts, &Knowledge::embedded(), None).by, FoundBy::UsrLocalCuda);
         facts.env.places = vec![NamedPlace { path: "/usr/local/cuda".into(), state: PlaceState::Dangling { target: "/gone".into() } }];
-        assert_eq!(cuda_home(&facts, None).by, FoundBy::Nothing);
+        assert_eq!(cuda_home(&facts, &Knowledge::embedded(), None).by, FoundBy::Nothing);
     }
 
     #[test]
@@ -271,7 +273,7 @@ mod tests {
         let facts = machine(&[("CUDA_HOME", "/k")], &[]);
         let of = |version, cuda, hip| {
             let torch = torch(version, cuda, hip);
-            let home = cuda_home(&facts, Some(&torch));
+            let home = cuda_home(&facts, &Knowledge::embedded(), Some(&torch));
             assert_eq!(home.by, FoundBy::CudaHome);
             (home.value.is_some(), home.gate)
         };
@@ -295,14 +297,14 @@ mod tests {
     fn derived_folders() {
         let mut facts = machine(&[("CUDA_HOME", "/usr"), ("CUDA_INC_PATH", "/inc"), ("CUDNN_PATH", "/dnn")], &[]);
         let paths = |paths: Vec<HostPath>| paths.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let home = cuda_home(&facts, None);
-        assert_eq!(paths(home.includes(&facts, None)), ["/inc", "/dnn/include"]);
-        assert_eq!(paths(home.includes(&facts, Some(&torch("2.3.1", Some("12.1"), None)))), ["/dnn/include"]);
+        let home = cuda_home(&facts, &Knowledge::embedded(), None);
+        assert_eq!(paths(home.includes(&facts, &Knowledge::embedded(), None)), ["/inc", "/dnn/include"]);
+        assert_eq!(paths(home.includes(&facts, &Knowledge::embedded(), Some(&torch("2.3.1", Some("12.1"), None)))), ["/dnn/include"]);
         assert_eq!(paths(home.lib_folders(&facts)), ["/usr/lib64", "/dnn/lib64"]);
         let kit = r#"{"root": "/usr", "real": "/usr", "sources": [], "layout": "conda", "nvcc": {"state": "absent"},
             "libs": [{"path": "/usr/lib", "kind": "lib"}]}"#;
         facts.toolkits = Observed::seen(vec![serde_json::from_str(kit).unwrap()]);
-        let home = cuda_home(&facts, None);
+        let home = cuda_home(&facts, &Knowledge::embedded(), None);
         assert_eq!(paths(home.lib_folders(&facts)), ["/usr/lib", "/dnn/lib"]);
         assert_eq!(paths(home.deepspeed_aio_folders()), ["/usr", "/usr/lib64"]);
     }

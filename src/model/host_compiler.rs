@@ -12,6 +12,8 @@ use crate::facts::program::Program;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::source::Source;
 use crate::facts::toolkit::NvccKind;
+use crate::knowledge::Knowledge;
+use crate::knowledge::schema::cuda::NvccAbility;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -68,13 +70,13 @@ impl HostCompiler<'_> {
 }
 
 /// The compiler that nvcc runs when torch or DeepSpeed starts it. `None` without a toolkit path (CUDA_HOME is None).
-pub fn nvcc_host<'a>(facts: &'a Snapshot, home: &CudaHome<'a>, path: BuildPath) -> Option<HostCompiler<'a>> {
+pub fn nvcc_host<'a>(facts: &'a Snapshot, know: &Knowledge, home: &CudaHome<'a>, path: BuildPath) -> Option<HostCompiler<'a>> {
     home.value.as_ref()?;
     let flags = |name: &'static str| ccbin_in(facts.env.get(name)?).map(|value| (ChosenBy::CcbinFlag(name), value));
     // torch passes CC on even when it is empty.
     let cc = || facts.env.get("CC").map(|value| (ChosenBy::CcbinFlag("CC"), value.to_owned()));
     let variable = || {
-        let value = facts.env.get("NVCC_CCBIN").filter(|_| reads_nvcc_ccbin(home))?;
+        let value = facts.env.get("NVCC_CCBIN").filter(|_| reads_nvcc_ccbin(know, home))?;
         Some((ChosenBy::Variable("NVCC_CCBIN"), value.to_owned()))
     };
     let said = flags("NVCC_APPEND_FLAGS").or_else(cc).or_else(|| flags("NVCC_PREPEND_FLAGS")).or_else(variable);
@@ -123,11 +125,11 @@ pub fn distutils_cc(facts: &Snapshot) -> HostCompiler<'_> {
     describe(facts, &search::path_folders(facts), words, by)
 }
 
-/// Whether this nvcc reads NVCC_CCBIN: by its strings, else by its release (12.5 and later).
-fn reads_nvcc_ccbin(home: &CudaHome) -> bool {
+/// Whether this nvcc reads NVCC_CCBIN: by its strings, else by its release; one that nobody knows does, as every newer one.
+fn reads_nvcc_ccbin(know: &Knowledge, home: &CudaHome) -> bool {
     let Some(kit) = home.toolkit else { return true };
     let told = kit.nvcc.value().and_then(|nvcc| nvcc.reads_nvcc_ccbin);
-    told.unwrap_or_else(|| kit.release().is_none_or(|release| (release.major, release.minor) >= (12, 5)))
+    told.or_else(|| know.nvcc_can(NvccAbility::ReadsCcbinVariable, kit.release()?)).unwrap_or(true)
 }
 
 /// The folders nvcc searches: its profile puts `nvvm/bin` and its own `bin` before PATH. Its `bin` is the folder of the path that is run,
@@ -254,8 +256,8 @@ mod tests {
     }
 
     fn told(facts: &Snapshot, path: BuildPath) -> (Vec<String>, Option<String>, ChosenBy) {
-        let home = cuda_home(facts, None);
-        let host = nvcc_host(facts, &home, path).unwrap();
+        let home = cuda_home(facts, &Knowledge::embedded(), None);
+        let host = nvcc_host(facts, &Knowledge::embedded(), &home, path).unwrap();
         let words = host.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         (words, host.program.map(|program| program.path.to_string()), host.by)
     }
@@ -310,8 +312,8 @@ mod tests {
         let jit = told(&facts, BuildPath::Jit);
         assert_eq!((jit.0, jit.1), (vec!["ccache".to_owned(), "gcc".to_owned()], None));
         assert_eq!(told(&facts, BuildPath::Setup).0, ["ccache gcc"]);
-        let home = cuda_home(&facts, None);
-        assert_eq!(nvcc_host(&facts, &home, BuildPath::Jit).unwrap().found, Some(false));
+        let home = cuda_home(&facts, &Knowledge::embedded(), None);
+        assert_eq!(nvcc_host(&facts, &Knowledge::embedded(), &home, BuildPath::Jit).unwrap().found, Some(false));
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::source::Source;
 use crate::facts::torch::Torch;
+use crate::knowledge::Knowledge;
+use crate::knowledge::schema::torch::TorchTrait;
 use std::path::Path;
 
 /// The folder under which this torch and this Python build ops.
@@ -35,7 +37,7 @@ impl CacheFolder<'_> {
 }
 
 /// `None` where the home folder is not known, or a relative value is met and the current folder is not known.
-pub fn folder<'a>(facts: &'a Snapshot, python: &Interpreter, torch: &Torch) -> Option<CacheFolder<'a>> {
+pub fn folder<'a>(facts: &'a Snapshot, know: &Knowledge, python: &Interpreter, torch: &Torch) -> Option<CacheFolder<'a>> {
     let (root, source, tag) = match facts.env.get("TORCH_EXTENSIONS_DIR") {
         Some(value) => (Path::new(value).to_owned(), Source::variable("TORCH_EXTENSIONS_DIR"), None),
         None => {
@@ -43,7 +45,7 @@ pub fn folder<'a>(facts: &'a Snapshot, python: &Interpreter, torch: &Torch) -> O
                 Some(value) => (Path::new(value).to_owned(), Source::variable("XDG_CACHE_HOME")),
                 None => (facts.env.path("HOME")?.join(".cache"), Source::variable("HOME")),
             };
-            (base.join("torch_extensions"), source, Some(tag(python, torch)?))
+            (base.join("torch_extensions"), source, Some(tag(know, python, torch)?))
         }
     };
     let root = HostPath(search::absolute(facts, &root)?);
@@ -53,12 +55,12 @@ pub fn folder<'a>(facts: &'a Snapshot, python: &Interpreter, torch: &Torch) -> O
 
 /// `py311_cu130`: Python's version, its ABI letters from torch 2.6 on, and torch's CUDA (`cpu` without). ROCm has a
 /// tag of its own from torch 2.11 on, made of numbers that are not collected: `None`.
-pub fn tag(python: &Interpreter, torch: &Torch) -> Option<String> {
+pub fn tag(know: &Knowledge, python: &Interpreter, torch: &Torch) -> Option<String> {
     let version = python.version.as_ref()?;
-    let abi = if python.free_threaded && torch.version.at_least(&[2, 6]) { "t" } else { "" };
+    let abi = if python.free_threaded && know.torch_does(TorchTrait::CacheNamesAbiFlags, &torch.version) { "t" } else { "" };
     let device = match (torch.cuda, &torch.hip) {
         (Some(cuda), _) => cuda.tag(),
-        (None, Some(_)) if torch.version.at_least(&[2, 11]) => return None,
+        (None, Some(_)) if know.torch_does(TorchTrait::CacheNamesRocm, &torch.version) => return None,
         _ => "cpu".to_owned(),
     };
     Some(format!("py{}{}{abi}_{device}", version.major(), version.minor()))
@@ -83,9 +85,9 @@ mod tests {
 
     #[test]
     fn tags() {
-        assert_eq!(tag(&python("3.11.7", false), &torch("2.11.0+cu130", "\"13.0\"")).unwrap(), "py311_cu130");
-        assert_eq!(tag(&python("3.13.0", true), &torch("2.6.0", "\"12.4\"")).unwrap(), "py313t_cu124");
-        assert_eq!(tag(&python("3.13.0", true), &torch("2.5.1", "null")).unwrap(), "py313_cpu");
+        assert_eq!(tag(&Knowledge::embedded(), &python("3.11.7", false), &torch("2.11.0+cu130", "\"13.0\"")).unwrap(), "py311_cu130");
+        assert_eq!(tag(&Knowledge::embedded(), &python("3.13.0", true), &torch("2.6.0", "\"12.4\"")).unwrap(), "py313t_cu124");
+        assert_eq!(tag(&Knowledge::embedded(), &python("3.13.0", true), &torch("2.5.1", "null")).unwrap(), "py313_cpu");
     }
 
     #[test]
@@ -93,10 +95,10 @@ mod tests {
         let mut facts = Snapshot::default();
         facts.env.cwd = Some("/here".into());
         let (python, torch) = (python("3.11", false), torch("2.6.0", "\"12.4\""));
-        assert!(folder(&facts, &python, &torch).is_none());
+        assert!(folder(&facts, &Knowledge::embedded(), &python, &torch).is_none());
         let mut of = |name: &str, value: &str| {
             facts.env.set(name, value);
-            let folder = folder(&facts, &python, &torch).unwrap();
+            let folder = folder(&facts, &Knowledge::embedded(), &python, &torch).unwrap();
             (folder.op("fused_adam").to_string(), folder.source.to_string())
         };
         let is = |path: &str, source: &str| (path.to_owned(), source.to_owned());

@@ -5,6 +5,8 @@
 
 use super::python::{index_error, int_of};
 use super::{Item, Reading, Refusal, Refuser, merged, unsupported};
+use crate::knowledge::Knowledge;
+use crate::knowledge::schema::deepspeed::DeepSpeedTrait;
 use crate::version::{Capability, CudaVersion, Dotted, Target};
 
 /// Where DeepSpeed reads the list.
@@ -16,17 +18,18 @@ pub enum Use {
     Jit,
 }
 
-pub fn read(version: Option<&Dotted>, usage: Use, text: Option<&str>) -> Result<Reading, Refusal> {
-    let since = |parts: &[u32]| version.is_none_or(|version| version.at_least(parts));
+pub fn read(know: &Knowledge, version: Option<&Dotted>, usage: Use, text: Option<&str>) -> Result<Reading, Refusal> {
+    // Without a version, and where it is not known, as the newest release does.
+    let does = |what| version.and_then(|version| know.deepspeed_does(what, version)).unwrap_or(true);
     match usage {
-        Use::Jit if !since(&[0, 19]) => Ok(Reading::Ignored),
+        Use::Jit if !does(DeepSpeedTrait::JitReadsArchList) => Ok(Reading::Ignored),
         Use::Jit => by_numbers_jit(text.unwrap_or_default().trim()),
         Use::Prebuild => {
             let Some(text) = text else { return Ok(Reading::Default) };
             let list = text.replace(' ', ";");
             let reader = match () {
-                () if since(&[0, 19]) => by_numbers,
-                () if since(&[0, 16, 4]) => between_dots,
+                () if does(DeepSpeedTrait::ParsesArchList) => by_numbers,
+                () if does(DeepSpeedTrait::TwoDigitCapabilities) => between_dots,
                 () => by_characters,
             };
             let items: Result<Vec<Item>, Refusal> = list.split(';').map(reader).collect();
@@ -108,31 +111,9 @@ fn passed_on(item: &str, number: &str, ptx: bool) -> Result<Item, Refusal> {
 }
 
 /// What DeepSpeed builds for where TORCH_CUDA_ARCH_LIST is not set at all; `nvcc` is the release of CUDA_HOME's.
-pub fn default_list(version: Option<&Dotted>, nvcc: Option<CudaVersion>) -> Vec<Item> {
-    let since = |parts: &[u32]| version.is_none_or(|version| version.at_least(parts));
-    let mut list = vec![(6, 0), (6, 1), (7, 0)];
-    match nvcc.map(|nvcc| (nvcc.major, nvcc.minor)) {
-        Some((11.., _)) if !since(&[0, 15, 4]) => {
-            list.push((8, 0));
-            if nvcc != Some(CudaVersion::new(11, 0)) {
-                list.push((8, 6));
-            }
-        }
-        Some((11, minor)) => {
-            list.push((8, 0));
-            list.extend((minor >= 1).then_some((8, 6)));
-            list.extend((minor >= 8).then_some((9, 0)));
-        }
-        Some((12, minor)) => {
-            list.extend([(8, 0), (8, 6), (9, 0)]);
-            if minor >= 8 && since(&[0, 16, 4]) {
-                list.extend([(10, 0), (12, 0)]);
-            }
-        }
-        // Nothing is added for CUDA 13, and its nvcc knows none of these.
-        _ => {}
-    }
-    list.into_iter().map(|(major, minor)| Item::plain(major, minor)).collect()
+pub fn default_list(know: &Knowledge, version: &Dotted, nvcc: Option<CudaVersion>) -> Vec<Item> {
+    let archs = know.deepspeed_default_archs(version, nvcc).unwrap_or_default();
+    archs.iter().map(|capability| Item::sass(Target::plain(*capability))).collect()
 }
 
 /// The items that an op keeps, which asks for a major of at least `min_major`. An empty answer stops the build:
@@ -149,7 +130,7 @@ mod tests {
 
     fn list(version: &str, usage: Use, text: &str) -> Result<String, String> {
         let version: Dotted = version.parse().unwrap();
-        match super::super::read(&Reader::DeepSpeed(Some(&version), usage), Some(text)) {
+        match super::super::read(&Knowledge::embedded(), &Reader::DeepSpeed(Some(&version), usage), Some(text)) {
             Ok(Reading::List(items)) => Ok(print(&items, Format::List)),
             Ok(other) => Ok(format!("{other:?}")),
             Err(refusal) => Err(refusal.message),
@@ -190,7 +171,9 @@ mod tests {
 
     #[test]
     fn defaults() {
-        let of = |version: &str, nvcc: &str| print(&default_list(Some(&version.parse().unwrap()), nvcc.parse().ok()), Format::List);
+        let of = |version: &str, nvcc: &str| {
+            print(&default_list(&Knowledge::embedded(), &version.parse().unwrap(), nvcc.parse().ok()), Format::List)
+        };
         assert_eq!(of("0.19.8", "13.0"), "6.0;6.1;7.0");
         assert_eq!(of("0.19.8", "12.8"), "6.0;6.1;7.0;8.0;8.6;9.0;10.0;12.0");
         assert_eq!(of("0.16.3", "12.8"), "6.0;6.1;7.0;8.0;8.6;9.0");

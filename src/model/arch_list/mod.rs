@@ -1,18 +1,20 @@
-//! Lists of compute capabilities: how torch, DeepSpeed, nvcc and CMake read them, and lists made for machines.
+//! Lists of compute capabilities: how torch, DeepSpeed, nvcc and CMake read them, and how they are written.
 //!
 //! Pure text: nothing here knows a machine. Every reader takes what the real one takes and refuses with the message the real one prints.
+//! Making a list for GPUs is [`arch_plan`](super::arch_plan)'s.
 
+mod cover;
 mod deepspeed;
-mod make;
 mod native;
 mod print;
 mod python;
 mod torch;
 
+pub use cover::cover;
 pub use deepspeed::{Use, default_list, filter};
-pub use make::{Choice, Clamped, clamp, cover};
 pub use print::{Format, print};
 
+use crate::knowledge::Knowledge;
 use crate::version::{Capability, Dotted, Target};
 use std::fmt;
 
@@ -102,10 +104,10 @@ pub enum Reader<'a> {
 ///
 /// # Errors
 /// The first item it refuses, with the message.
-pub fn read(reader: &Reader, text: Option<&str>) -> Result<Reading, Refusal> {
+pub fn read(know: &Knowledge, reader: &Reader, text: Option<&str>) -> Result<Reading, Refusal> {
     match reader {
-        Reader::Torch(version) => torch::read(*version, text),
-        Reader::DeepSpeed(version, usage) => deepspeed::read(*version, *usage, text),
+        Reader::Torch(version) => torch::read(know, *version, text),
+        Reader::DeepSpeed(version, usage) => deepspeed::read(know, *version, *usage, text),
         Reader::Nvcc(targets) => native::nvcc(targets, text),
         Reader::Cmake => native::cmake(text),
     }

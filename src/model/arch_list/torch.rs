@@ -1,108 +1,40 @@
 //! torch's reader: `_get_cuda_arch_flags` of torch/utils/cpp_extension.py, 1.13 to 2.15.
 
 use super::{Item, Reading, Refusal, Refuser, merged};
+use crate::knowledge::Knowledge;
+use crate::knowledge::schema::torch::TorchTrait;
 use crate::version::{Dotted, Target};
 
-/// From which release on an item is taken, and from which no more.
-type Life = (&'static str, &'static [u32], Option<&'static [u32]>);
-
-const FIRST: &[u32] = &[0];
-
-/// Items that a release takes, each also with `+PTX`.
-const ACCEPTED: &[Life] = &[
-    ("3.5", FIRST, None),
-    ("3.7", FIRST, None),
-    ("5.0", FIRST, None),
-    ("5.2", FIRST, None),
-    ("5.3", FIRST, None),
-    ("6.0", FIRST, None),
-    ("6.1", FIRST, None),
-    ("6.2", FIRST, None),
-    ("7.0", FIRST, None),
-    ("7.2", FIRST, None),
-    ("7.5", FIRST, None),
-    ("8.0", FIRST, None),
-    ("8.6", FIRST, None),
-    ("8.7", &[2, 1], None),
-    ("8.9", &[2, 0], None),
-    ("9.0", &[2, 0], None),
-    ("9.0a", &[2, 2], None),
-    ("10.0", &[2, 6], None),
-    ("10.0a", &[2, 7], None),
-    ("10.1", &[2, 7], Some(&[2, 9])),
-    ("10.1a", &[2, 7], Some(&[2, 9])),
-    ("10.3", &[2, 8], None),
-    ("10.3a", &[2, 8], None),
-    ("10.7", &[2, 14], None),
-    ("10.7a", &[2, 14], None),
-    ("11.0", &[2, 9], None),
-    ("11.0a", &[2, 9], None),
-    ("12.0", &[2, 7], None),
-    ("12.0a", &[2, 7], None),
-    ("12.1", &[2, 8], None),
-    ("12.1a", &[2, 8], None),
-];
-
-/// A name, what stands for it, and from which release to which.
-type Name = (&'static str, &'static str, &'static [u32], Option<&'static [u32]>);
-
-/// Names in the order torch replaces them: plain text in plain text, so `Ampere+Tegra` stands before `Ampere`.
-const NAMES: &[Name] = &[
-    ("Kepler+Tesla", "3.7", FIRST, None),
-    ("Kepler", "3.5+PTX", FIRST, None),
-    ("Maxwell+Tegra", "5.3", FIRST, None),
-    ("Maxwell", "5.0;5.2+PTX", FIRST, None),
-    ("Pascal", "6.0;6.1+PTX", FIRST, None),
-    ("Volta+Tegra", "7.2", &[2, 1], None),
-    ("Volta", "7.0+PTX", FIRST, None),
-    ("Turing", "7.5+PTX", FIRST, None),
-    ("Ampere+Tegra", "8.7", &[2, 1], None),
-    ("Ampere", "8.0;8.6+PTX", FIRST, None),
-    ("Ada", "8.9+PTX", &[2, 0], None),
-    ("Hopper", "9.0+PTX", &[2, 0], None),
-    ("Blackwell+Tegra", "10.1", &[2, 7], Some(&[2, 9])),
-    ("Blackwell+Tegra", "11.0", &[2, 9], None),
-    ("Blackwell", "10.0+PTX", &[2, 6], Some(&[2, 7])),
-    ("Blackwell", "10.0;12.0+PTX", &[2, 7], Some(&[2, 8])),
-    ("Blackwell", "10.0;10.3;12.0;12.1+PTX", &[2, 8], None),
-    ("Rubin", "10.7+PTX", &[2, 14], None),
-];
-
-fn lives(version: Option<&Dotted>, since: &[u32], until: Option<&[u32]>) -> bool {
-    match version {
-        Some(version) => version.at_least(since) && until.is_none_or(|until| !version.at_least(until)),
-        None => until.is_none(),
-    }
-}
-
-pub fn read(version: Option<&Dotted>, text: Option<&str>) -> Result<Reading, Refusal> {
+pub fn read(know: &Knowledge, version: Option<&Dotted>, text: Option<&str>) -> Result<Reading, Refusal> {
+    let newest = know.newest_torch();
+    let version = version.or(newest.as_ref());
     let text = text.unwrap_or_default();
-    let knows_native = version.is_none_or(|version| version.at_least(&[2, 9]));
+    let knows_native = version.is_none_or(|version| know.torch_does(TorchTrait::ArchListNative, version));
     if text.is_empty() || (knows_native && text == "native") {
         return Ok(Reading::VisibleGpus);
     }
-    let mut list = text.replace(' ', ";");
-    for (name, meaning, since, until) in NAMES {
-        if lives(version, since, *until) {
-            list = list.replace(name, meaning);
-        }
-    }
-    let items: Result<Vec<Item>, Refusal> = list.split(';').map(|item| read_item(version, item)).collect();
+    // Blanks first: torch replaces names after it has turned each blank into a semicolon.
+    let list = text.replace(' ', ";");
+    let list = version.map_or_else(|| list.clone(), |version| know.expand_torch_arch_names(version, &list));
+    let items: Result<Vec<Item>, Refusal> = list.split(';').map(|item| read_item(know, version, item)).collect();
     items.map(|items| Reading::List(merged(items)))
 }
 
-fn read_item(version: Option<&Dotted>, item: &str) -> Result<Item, Refusal> {
-    let refuse = || {
-        let message = format!("ValueError: Unknown CUDA arch ({item}) or GPU not supported");
-        Refusal { item: item.to_owned(), by: Refuser::Torch, message }
-    };
+fn read_item(know: &Knowledge, version: Option<&Dotted>, item: &str) -> Result<Item, Refusal> {
     let (number, ptx) = match item.strip_suffix("+PTX") {
         Some(number) => (number, true),
         None => (item, false),
     };
-    let known = ACCEPTED.iter().any(|(name, since, until)| *name == number && lives(version, since, *until));
-    let target: Target = number.parse().map_err(|_| refuse())?;
-    if known { Ok(Item { target, sass: true, ptx }) } else { Err(refuse()) }
+    // Only the very form `9.0a` is in torch's list; a target of ours can be read from `sm_90a` too.
+    let target = number.parse::<Target>().ok().filter(|target| target.to_string() == number);
+    let known = |target: &Target| version.and_then(|version| know.torch_arch_values(version)).is_none_or(|row| row.values.contains(target));
+    match target.filter(known) {
+        Some(target) => Ok(Item { target, sass: true, ptx }),
+        None => {
+            let message = format!("ValueError: Unknown CUDA arch ({item}) or GPU not supported");
+            Err(Refusal { item: item.to_owned(), by: Refuser::Torch, message })
+        }
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +45,7 @@ mod tests {
 
     fn list(version: &str, text: &str) -> Result<String, String> {
         let version: Dotted = version.parse().unwrap();
-        match super::super::read(&Reader::Torch(Some(&version)), Some(text)) {
+        match super::super::read(&Knowledge::embedded(), &Reader::Torch(Some(&version)), Some(text)) {
             Ok(Reading::List(items)) => Ok(print(&items, Format::List)),
             Ok(other) => Ok(format!("{other:?}")),
             Err(refusal) => Err(refusal.message),
