@@ -212,7 +212,7 @@ fn patch_bug(case: &Case<'_>) -> Judgement {
     let Some(row) = case.know.nvcc_build(version) else { return Ok(Verdict::Pass) };
     let Some(bug) = &row.bug else { return Ok(Verdict::Pass) };
     if let Some(least) = row.bug_from_gcc {
-        let host = crate::model::host_compiler::nvcc_host(case.facts, case.cuda_home(), build::BuildPath::Setup);
+        let host = crate::model::host_compiler::nvcc_host(case.facts, case.know, case.cuda_home(), build::BuildPath::Setup);
         let gcc = host.and_then(|host| host.compiler).filter(|compiler| compiler.family == crate::facts::compiler::Family::Gcc);
         if gcc.and_then(|gcc| gcc.version.as_ref()).is_none_or(|version| version.major() < least) {
             return Ok(Verdict::Pass);
@@ -271,7 +271,7 @@ fn standard(case: &Case<'_>) -> Judgement {
     let Some(release) = toolkit.release().filter(|_| toolkit.nvcc.value().is_some()) else {
         return Ok(Verdict::not_applicable("no nvcc whose release is known"));
     };
-    let asked = build::torch_cxx_standard(Some(torch));
+    let asked = build::torch_cxx_standard(case.know, torch);
     let known = match case.know.toolkit(release) {
         Some(row) => row.max_cxx_standard,
         None if case.know.newest_cuda().is_some_and(|newest| release > newest) => return Ok(Verdict::Pass),
@@ -296,7 +296,7 @@ fn standard_conflict(case: &Case<'_>) -> Judgement {
         return Ok(verdict);
     }
     let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
-    let needed = build::torch_cxx_standard(Some(torch));
+    let needed = build::torch_cxx_standard(case.know, torch);
     let mut findings = Vec::new();
     for name in ["NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"] {
         let Some(flags) = case.facts.env.text(name) else { continue };

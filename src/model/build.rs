@@ -163,15 +163,15 @@ pub fn accelerator(facts: &Snapshot, know: &Knowledge, version: &Dotted, torch: 
     Some((found, false))
 }
 
-/// The C++ standard (14, 17, 20) that torch adds where the extension names none.
-pub fn torch_standard(know: &Knowledge, torch: &Torch) -> Option<u32> {
-    know.torch_headers(&torch.version).map(|row| row.default_standard)
+/// The C++ standard (14, 17, 20) that torch adds where the extension names none; 14 for releases before the tables.
+pub fn torch_cxx_standard(know: &Knowledge, torch: &Torch) -> u32 {
+    know.torch_headers(&torch.version).map_or(14, |row| row.default_standard)
 }
 
 /// The C++ standard that DeepSpeed asks nvcc for. fused_adam, fused_lamb and fused_lion leave it to torch.
-pub fn deepspeed_standard(know: &Knowledge, pair: &Pair, fused_optimizer: bool) -> Option<u32> {
+pub fn deepspeed_nvcc_standard(know: &Knowledge, pair: &Pair, fused_optimizer: bool) -> Option<u32> {
     if fused_optimizer {
-        return torch_standard(know, pair.torch);
+        return Some(torch_cxx_standard(know, pair.torch));
     }
     know.deepspeed_standard(Part::Nvcc, pair.deepspeed, pair.nvcc, &pair.torch.version)
 }
@@ -258,10 +258,10 @@ mod tests {
     #[test]
     fn standards() {
         let know = Knowledge::embedded();
-        assert_eq!(["1.13.1", "2.11.0", "2.12.0", "3.0.0"].map(|v| torch_standard(&know, &torch(v, "12.4")).unwrap()), [14, 17, 20, 20]);
+        assert_eq!(["1.13.1", "2.11.0", "2.12.0", "3.0.0"].map(|v| torch_cxx_standard(&know, &torch(v, "12.4"))), [14, 17, 20, 20]);
         let nvcc = |v: &str, release: &str, fused| {
             let pair = Pair { deepspeed: &v.parse().unwrap(), torch: &torch("2.12.0", release), nvcc: cuda(release) };
-            deepspeed_standard(&know, &pair, fused).unwrap()
+            deepspeed_nvcc_standard(&know, &pair, fused).unwrap()
         };
         assert_eq!([nvcc("0.14.4", "12.6", false), nvcc("0.14.5", "12.4", false), nvcc("0.14.5", "12.6", false)], [17, 17, 20]);
         assert_eq!([nvcc("0.19.6", "13.0", false), nvcc("0.19.8", "14.0", false), nvcc("0.19.6", "13.0", true)], [17, 20, 20]);
