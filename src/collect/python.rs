@@ -8,6 +8,8 @@ pub mod site;
 mod strings;
 
 use super::{deepspeed, search, torch};
+use crate::binary::elf::summarise;
+use crate::facts::elf::ElfFacts;
 use crate::facts::observed::Observed;
 use crate::facts::python::{EnvironmentKind, Interpreter};
 use crate::facts::raw::HostPath;
@@ -146,6 +148,7 @@ fn build(host: &dyn Host, candidate: Candidate, executable: &Path, layout: Layou
         path: executable.into(),
         paths: vec![candidate.path.into()],
         sources: vec![candidate.source],
+        elf: program(host, &layout.real),
         header: layout::header(host, &layout),
         version: layout.version,
         free_threaded: layout.series.is_some_and(|series| series.free_threaded),
@@ -172,18 +175,18 @@ fn unknown(candidate: Candidate, why: &str) -> Interpreter {
         real: candidate.path.clone().into(),
         paths: vec![candidate.path.into()],
         sources: vec![candidate.source],
-        version: None,
-        free_threaded: false,
-        kind: EnvironmentKind::Standalone,
-        prefix: HostPath::default(),
-        base_prefix: HostPath::default(),
-        site: Vec::new(),
+        elf: Observed::failed(why),
         header: Observed::failed(why),
-        packages: Vec::new(),
-        externally_managed: false,
-        has_distutils: None,
         torch: Observed::failed(why),
         deepspeed: Observed::failed(why),
+        ..Interpreter::default()
+    }
+}
+
+fn program(host: &dyn Host, real: &Path) -> Observed<ElfFacts> {
+    match super::open(host, real).map_err(|e| e.to_string()).and_then(|file| summarise(&file).map_err(|e| e.to_string())) {
+        Ok(facts) => Observed::seen(facts),
+        Err(why) => Observed::failed(format!("`{}`: {why}", real.display())),
     }
 }
 

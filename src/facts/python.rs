@@ -1,5 +1,6 @@
 //! Python environments: interpreter, headers, packages, and torch and DeepSpeed in them. Nothing is imported or run.
 
+use super::elf::ElfFacts;
 use super::observed::Observed;
 use super::raw::HostPath;
 use super::source::Source;
@@ -18,6 +19,9 @@ pub struct Interpreter {
     /// The program behind all links.
     pub real: HostPath,
     pub sources: Vec<Source>,
+    /// What the program's own file says: its RPATH counts for every library that is loaded into it.
+    #[serde(default)]
+    pub elf: Observed<ElfFacts>,
     /// `3.11.7` or, where only the folder tells, `3.11`.
     pub version: Option<Dotted>,
     /// A build without the global lock: `t` is part of its cache tag.

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod binary;
+mod collect_host;
+mod collect_loader;
 mod collect_python;
 mod fake;
 mod gpu;
@@ -17,6 +19,8 @@ fn main() -> ExitCode {
     let args = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(binary::trials());
+    trials.extend(collect_host::trials());
+    trials.extend(collect_loader::trials());
     trials.extend(collect_python::trials());
     trials.extend(gpu::trials());
     trials.extend(harness::trials());
