@@ -63,11 +63,17 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         let gpu = topic(scope, |_| if options.ask_gpu { gpu::gpu(host, options.timeout) } else { GpuFacts::default() });
 
         let mut notes = Notes::new();
+        let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
+        // Python packages bring most of the libraries.
+        let found = pythons.value().map(Vec::as_slice).unwrap_or_default();
+        let loader = thread::scope(|scope| {
+            let loader = topic(scope, |notes| loader::collect(host, &root_paths, found, notes));
+            or(loader, &mut notes, |why| Observed::failed(why))
+        });
         let env = whole(env, &mut notes);
         let programs = whole(programs, &mut notes);
         let toolkits = or(toolkits, &mut notes, |why| Observed::failed(why));
         let about = whole(about, &mut notes);
-        let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
         let cache = or(cache, &mut notes, |why| Observed::failed(why));
         let gpu = or(gpu, &mut notes, |why| GpuFacts {
             devices: Observed::failed(why),
@@ -84,6 +90,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             host: about,
             programs,
             toolkits,
+            loader,
             pythons,
             cache,
             gpu,
