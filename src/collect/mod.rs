@@ -2,6 +2,7 @@
 
 pub mod cache;
 mod cgroup;
+pub mod compiler;
 pub mod deepspeed;
 pub mod env;
 pub mod gpu;
@@ -22,8 +23,10 @@ use crate::facts::gpu::GpuFacts;
 use crate::facts::observed::Observed;
 use crate::facts::snapshot::{SCHEMA, Snapshot, Subject};
 use crate::host::Host;
+use std::any::Any;
 use std::fs::File;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,7 +58,12 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
     let root_paths: Vec<PathBuf> = roots.iter().map(|root| root.path.clone()).collect();
     thread::scope(|scope| {
         let env = topic(scope, |notes| env::collect(host, notes));
-        let programs = topic(scope, |notes| program::collect(host, &root_paths, notes));
+        // Compilers are programs looked at more closely.
+        let programs = topic(scope, |notes| {
+            let programs = program::collect(host, &root_paths, notes);
+            let compilers = catch_unwind(AssertUnwindSafe(|| compiler::collect(host, &programs, options.timeout)));
+            (programs, compilers.unwrap_or_else(|panic| Observed::failed(panicked(&*panic))))
+        });
         let toolkits = topic(scope, |_| toolkit::collect(host, &roots));
         let about = topic(scope, |_| host::collect(host));
         let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
@@ -71,7 +79,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             or(loader, &mut notes, |why| Observed::failed(why))
         });
         let env = whole(env, &mut notes);
-        let programs = whole(programs, &mut notes);
+        let (programs, compilers) = whole(programs, &mut notes);
         let toolkits = or(toolkits, &mut notes, |why| Observed::failed(why));
         let about = whole(about, &mut notes);
         let cache = or(cache, &mut notes, |why| Observed::failed(why));
@@ -91,6 +99,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             programs,
             toolkits,
             loader,
+            compilers,
             pythons,
             cache,
             gpu,
@@ -127,11 +136,13 @@ fn or<T>(running: Running<'_, T>, notes: &mut Notes, failed: impl FnOnce(&str) -
             notes.extend(said);
             facts
         }
-        Err(panic) => {
-            let words = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-            failed(&format!("the collector panicked: {}", words.unwrap_or("no message")))
-        }
+        Err(panic) => failed(&panicked(&*panic)),
     }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("the collector panicked: {}", words.unwrap_or("no message"))
 }
 
 /// A regular file for the binary readers.

@@ -4,7 +4,7 @@ mod kind;
 mod names;
 
 pub use kind::Inspector;
-pub use names::stem;
+pub use names::{Asked, asked, of_interest, stem};
 
 use super::env::reason;
 use super::{Notes, search};
