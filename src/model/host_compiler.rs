@@ -41,8 +41,11 @@ pub enum ChosenBy {
     CcbinFlag(&'static str),
     /// nvcc's default name `gcc`, or torch's `c++`, on PATH.
     Default,
-    /// A program in the toolkit's own `bin`, which nvcc searches before PATH (Debian's toolkit has a script there that picks a gcc).
+    /// A program in the toolkit's own `bin`, which nvcc searches before PATH.
     ToolkitBin,
+    /// The script that Debian's and Ubuntu's toolkit has there: it runs the newest `gcc-N` this nvcc takes that has its `g++-N` on PATH,
+    /// and stops with `No supported gcc/g++ host compiler found` where there is none.
+    DistributionScript,
     /// The compiler this Python was built with, taken by setuptools; its name is not known, only guessed.
     Python,
 }
@@ -52,7 +55,7 @@ impl ChosenBy {
     pub fn source(&self) -> Option<Source> {
         match self {
             Self::Variable(name) | Self::CcbinFlag(name) => Some(Source::variable(*name)),
-            Self::Default | Self::ToolkitBin | Self::Python => None,
+            Self::Default | Self::ToolkitBin | Self::DistributionScript | Self::Python => None,
         }
     }
 }
@@ -82,12 +85,20 @@ pub fn nvcc_host<'a>(facts: &'a Snapshot, know: &Knowledge, home: &CudaHome<'a>,
     let said = flags("NVCC_APPEND_FLAGS").or_else(cc).or_else(|| flags("NVCC_PREPEND_FLAGS")).or_else(variable);
     let folders = nvcc_folders(facts, home);
     let Some((by, value)) = said else {
+        if let Some(picked) = distribution_gcc(facts, know, home, &folders) {
+            return Some(picked);
+        }
         let own = folders.len().saturating_sub(search::path_folders(facts).len());
         let hit = search::which_in(facts, &folders, "gcc");
         let in_toolkit = hit.as_ref().and_then(|hit| hit.entry).is_some_and(|entry| entry <= own);
         let by = if in_toolkit { ChosenBy::ToolkitBin } else { ChosenBy::Default };
         return Some(describe(facts, &folders, vec!["gcc".into()], by));
     };
+    if value == "gcc"
+        && let Some(picked) = distribution_gcc(facts, know, home, &folders)
+    {
+        return Some(picked);
+    }
     // The ninja file of a JIT build holds CC unquoted, so the shell splits it; everywhere else it is one word.
     let words = if by == ChosenBy::CcbinFlag("CC") && path == BuildPath::Jit { shell_words(&value) } else { vec![value] };
     let words = match words.split_first() {
@@ -130,6 +141,21 @@ fn reads_nvcc_ccbin(know: &Knowledge, home: &CudaHome) -> bool {
     let Some(kit) = home.toolkit else { return true };
     let told = kit.nvcc.value().and_then(|nvcc| nvcc.reads_nvcc_ccbin);
     told.or_else(|| know.nvcc_can(NvccAbility::ReadsCcbinVariable, kit.release()?)).unwrap_or(true)
+}
+
+/// What the script of a distribution's toolkit runs. Source: /usr/lib/nvidia-cuda-toolkit/bin/gcc of Debian's 11.8 packages.
+fn distribution_gcc<'a>(facts: &'a Snapshot, know: &Knowledge, home: &CudaHome<'a>, folders: &[PathBuf]) -> Option<HostCompiler<'a>> {
+    let kit = home.toolkit?;
+    folders.iter().find(|folder| folder.ends_with("nvidia-cuda-toolkit/bin"))?;
+    let by_table = || know.max_gcc(kit.nvcc.value()?.version.as_ref()?);
+    let newest = kit.host_limits.value().and_then(|limits| limits.gcc_max).or_else(by_table)?;
+    let path = search::path_folders(facts);
+    let fits = |version: &u32| search::which_in(facts, &path, format!("g++-{version}")).is_some_and(|hit| search::can_start(hit.program));
+    let by = ChosenBy::DistributionScript;
+    Some(match (6..=newest).rev().find(fits) {
+        Some(version) => describe(facts, &path, vec![format!("gcc-{version}").into()], by),
+        None => HostCompiler { words: vec!["gcc".into()], program: None, compiler: None, by, found: Some(false) },
+    })
 }
 
 /// The folders nvcc searches: its profile puts `nvvm/bin` and its own `bin` before PATH. Its `bin` is the folder of the path that is run,
@@ -304,6 +330,22 @@ mod tests {
         let own = [PROGRAMS, &["/cuda/bin/gcc"]].concat();
         let own = machine("13.0.88", &own, &[]);
         assert_eq!(told(&own, BuildPath::Setup), (vec!["gcc".to_owned()], Some("/cuda/bin/gcc".to_owned()), ChosenBy::ToolkitBin));
+    }
+
+    #[test]
+    fn the_distributions_script() {
+        let of = |programs: &[&str]| {
+            let mut facts = machine("11.8.89", programs, &[("CUDA_HOME", "/usr")]);
+            let text = r#"{"root": "/usr", "real": "/usr", "sources": [], "layout": "distribution", "nvcc": {"state": "seen", "value":
+                {"path": "/usr/bin/nvcc", "program": "/usr/lib/nvidia-cuda-toolkit/bin/nvcc", "kind": {"is": "distribution-script"},
+                "version": "11.8.89", "reads_nvcc_ccbin": false}}}"#;
+            facts.toolkits = Observed::seen(vec![serde_json::from_str(text).unwrap()]);
+            let told = told(&facts, BuildPath::Setup);
+            (told.1, told.2)
+        };
+        let every = ["/usr/bin/gcc", "/usr/bin/gcc-12", "/usr/bin/g++-12", "/usr/bin/gcc-11", "/usr/bin/g++-10", "/usr/bin/gcc-10"];
+        assert_eq!(of(&every), (Some("/usr/bin/gcc-10".to_owned()), ChosenBy::DistributionScript), "gcc-11 has no g++-11");
+        assert_eq!(of(&every[..3]), (None, ChosenBy::DistributionScript));
     }
 
     #[test]
