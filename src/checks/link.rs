@@ -1,11 +1,12 @@
 //! Headers and libraries that builds need from the toolkit, where builds look for them.
 
-use super::remedy::{best_toolkit, install_toolkit, use_toolkit};
+use super::remedy::{as_root, best_toolkit, install_toolkit, pip_install, system, use_toolkit};
 use super::toolkit::picked;
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::raw::HostPath;
 use crate::facts::toolkit::{Layout, LibFolder, LibFolderKind, Toolkit};
 use crate::finding::{Evidence, Finding, Fix, Severity};
+use crate::knowledge::schema::host::Family;
 use crate::text::join;
 use crate::version::CudaVersion;
 use std::path::Path;
@@ -178,12 +179,10 @@ fn packages(case: &Case<'_>, toolkit: &Toolkit, missing: &[&str]) -> Vec<Fix> {
             rows.push(row);
         }
     }
-    let python = case.python().ok().flatten().map_or("python3".to_owned(), |python| python.path.to_string());
     match toolkit.layout {
         Layout::Pip => {
             let names = rows.iter().map(|(_, pip, _)| (*pip).to_owned());
-            let argv = [python, "-m".to_owned(), "pip".to_owned(), "install".to_owned()].into_iter().chain(names);
-            vec![Fix::run(argv, "NVIDIA's packages of the same release").curing(ID)]
+            vec![pip_install(case, names, "NVIDIA's packages of the same release").curing(ID)]
         }
         Layout::Conda => {
             let names = rows.iter().map(|(_, _, conda)| format!("{conda}"));
@@ -194,10 +193,13 @@ fn packages(case: &Case<'_>, toolkit: &Toolkit, missing: &[&str]) -> Vec<Fix> {
                 .chain([format!("cuda-version={release}")]);
             vec![Fix::run(argv, "into this environment").curing(ID)]
         }
-        _ if super::remedy::family(case) == Some("debian") && toolkit.layout == Layout::Nvidia => {
+        _ if system(case) == Some(Family::Debian) && toolkit.layout == Layout::Nvidia => {
             let names = rows.iter().map(|(_, _, deb)| format!("{deb}-{}-{}", release.major, release.minor));
             let argv = ["apt-get", "install", "-y"].map(ToOwned::to_owned).into_iter().chain(names);
-            vec![Fix::run_as_root(argv, "from NVIDIA's repository").curing(ID)]
+            {
+                let argv: Vec<String> = argv.collect();
+                vec![as_root(case, argv.iter().map(String::as_str), "from NVIDIA's repository").curing(ID)]
+            }
         }
         _ => install_toolkit(case, ID),
     }
@@ -304,7 +306,8 @@ fn development_package(case: &Case<'_>, toolkit: &Toolkit, library: &str) -> Opt
         Layout::Conda => {
             Fix::run(["conda", "install", "-y", "-c", "conda-forge", package, &format!("cuda-version={release}")], "into this environment")
         }
-        Layout::Nvidia if super::remedy::family(case) == Some("debian") => Fix::run_as_root(
+        Layout::Nvidia if system(case) == Some(Family::Debian) => as_root(
+            case,
             ["apt-get", "install", "-y", &format!("{package}-{}-{}", release.major, release.minor)],
             "from NVIDIA's repository",
         ),

@@ -4,6 +4,8 @@ use super::Case;
 use crate::facts::python::EnvironmentKind;
 use crate::facts::toolkit::{Layout, NvccKind, Toolkit};
 use crate::finding::Fix;
+use crate::knowledge::host::Wanted;
+use crate::knowledge::schema::host::{Family, Need};
 use crate::model::search;
 use crate::text::count;
 use crate::version::CudaVersion;
@@ -17,7 +19,7 @@ pub fn usable(toolkit: &Toolkit) -> bool {
         NvccKind::Wrapper { found, .. } => *found,
         NvccKind::Broken { .. } => false,
     });
-    works && toolkit.parts.iter().all(|part| part.path.is_some())
+    works && toolkit.parts.iter().all(|part| part.path.is_some() && part.broken.is_none())
 }
 
 /// The usable toolkit that fits torch best: its own release, else the nearest minor of its major. With `same_major` no other is offered.
@@ -68,44 +70,52 @@ pub fn install_toolkit(case: &Case<'_>, id: &'static str) -> Vec<Fix> {
     let Some(cuda) = cuda else {
         return vec![Fix::advice("install the CUDA toolkit of the release that torch will be built for").curing(id)];
     };
-    let mut fixes = Vec::new();
-    let conda = case.python().ok().flatten().is_some_and(|python| python.kind == EnvironmentKind::Conda);
-    if conda {
-        let (channel, package) = if cuda.major >= 12 {
-            ("conda-forge".to_owned(), format!("cuda-toolkit={cuda}"))
-        } else {
-            (format!("nvidia/label/cuda-{cuda}.0"), "cuda-toolkit".to_owned())
-        };
-        fixes.push(Fix::run(["conda", "install", "-y", "-c", &channel, &package], "into this environment").curing(id));
-    }
+    let mut fixes = install(case, Need::Toolkit, &Wanted { cuda: Some(cuda), ..Wanted::default() }, id);
     if case.facts.host.container.is_some() {
         let image =
-            format!("start from the devel image of CUDA {cuda} (`nvidia/cuda:{cuda}…-devel-…`); runtime and base images have no nvcc");
-        let advice = Fix::advice(image).curing(id);
-        fixes.push(if fixes.is_empty() { advice } else { advice.or(1) });
+            format!("start from the devel image of CUDA {cuda} (`nvidia/cuda:{cuda}.…-devel-…`): runtime and base images have no nvcc");
+        fixes.insert(0, Fix::advice(image).curing(id));
     }
-    let package = format!("cuda-toolkit-{}-{}", cuda.major, cuda.minor);
-    let system = match family(case) {
-        Some("debian") => Fix::run_as_root(["apt-get", "install", "-y", &package], "from NVIDIA's repository for this system"),
-        Some("fedora") => Fix::run_as_root(["dnf", "install", "-y", &package], "from NVIDIA's repository for this system"),
-        Some("suse") => Fix::run_as_root(["zypper", "install", "-y", &package], "from NVIDIA's repository for this system"),
-        _ => Fix::advice(format!("install NVIDIA's CUDA toolkit {cuda}; the driver need not be touched")),
-    };
-    let next = u8::try_from(fixes.len()).unwrap_or(u8::MAX);
-    fixes.push(system.curing(id).or(next));
-    fixes
+    if fixes.is_empty() {
+        fixes.push(Fix::advice(format!("install NVIDIA's CUDA toolkit {cuda}; the driver need not be touched")).curing(id));
+    }
+    choices(fixes)
 }
 
-/// The distribution's family by its packages: `debian`, `fedora`, `suse`, `arch`, `alpine`.
-pub fn family(case: &Case<'_>) -> Option<&'static str> {
+/// Each fix an alternative to those before it.
+fn choices(fixes: Vec<Fix>) -> Vec<Fix> {
+    fixes.into_iter().zip(0..).map(|(fix, choice)| fix.or(choice)).collect()
+}
+
+/// The commands that install a thing here, the fitting package manager first: conda's in a conda environment, else the system's.
+pub fn install(case: &Case<'_>, need: Need, wanted: &Wanted<'_>, id: &'static str) -> Vec<Fix> {
+    let python = case.python().ok().flatten();
+    let conda = python.is_some_and(|python| python.kind == EnvironmentKind::Conda);
+    let families = [conda.then_some(Family::Conda), system(case)];
+    let fixes = families.into_iter().flatten().filter_map(|family| {
+        let install = case.know.install(family, need, wanted)?;
+        let words = install.command.split_whitespace();
+        let title = install.condition.map(|condition| format!("where {condition}")).unwrap_or_default();
+        let fix = if family == Family::Conda { Fix::run(words, "into this environment") } else { as_root(case, words, title) };
+        Some(fix.curing(id))
+    });
+    choices(fixes.collect())
+}
+
+/// With `sudo` only for somebody who is not root.
+pub fn as_root<'w>(case: &Case<'_>, words: impl IntoIterator<Item = &'w str>, title: impl Into<String>) -> Fix {
+    if case.facts.host.root.value() == Some(&true) { Fix::run(words, title) } else { Fix::run_as_root(words, title) }
+}
+
+/// `python -m pip install …` of the interpreter that is judged.
+pub fn pip_install<S: Into<String>>(case: &Case<'_>, packages: impl IntoIterator<Item = S>, title: impl Into<String>) -> Fix {
+    let python = case.python().ok().flatten().map_or("python3".to_owned(), |python| python.path.to_string());
+    let start = [python, "-m".to_owned(), "pip".to_owned(), "install".to_owned()];
+    Fix::run(start.into_iter().chain(packages.into_iter().map(Into::into)), title)
+}
+
+/// Who installs packages on this system.
+pub fn system(case: &Case<'_>) -> Option<Family> {
     let os = case.facts.host.os.value()?;
-    let like = |name: &str| os.id == name || os.id_like.iter().any(|id| id == name);
-    let families: [(&str, &[&str]); 5] = [
-        ("debian", &["debian", "ubuntu"]),
-        ("fedora", &["fedora", "rhel", "centos", "rocky", "almalinux", "amzn", "ol"]),
-        ("suse", &["suse", "opensuse", "sles"]),
-        ("arch", &["arch"]),
-        ("alpine", &["alpine"]),
-    ];
-    families.into_iter().find(|(_, names)| names.iter().any(|name| like(name))).map(|(family, _)| family)
+    case.know.family(&os.id, os.id_like.iter().map(String::as_str))
 }

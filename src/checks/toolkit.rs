@@ -1,7 +1,7 @@
 //! Whether the toolkit that torch picks is whole, of one release, and able to compile.
 
 use super::lookup::NOT_ASKED;
-use super::remedy::{best_toolkit, install_toolkit, use_toolkit};
+use super::remedy::{best_toolkit, install_toolkit, pip_install, use_toolkit};
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::observed::Missing;
 use crate::facts::toolkit::{Layout, NvccKind, Stated, StatedBy, Toolkit};
@@ -21,6 +21,9 @@ pub const CHECKS: &[Check] = &[
     Check { id: "cxx-standard-conflict", run: standard_conflict },
     Check { id: "spaces-in-path", run: spaces },
 ];
+
+/// The Python packages that make up NVIDIA's compiler.
+const PIP_PARTS: [&str; 5] = ["nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl"];
 
 /// The toolkit that torch finds, where building is asked for.
 pub fn picked<'a>(case: &Case<'a>) -> Result<Result<&'a Toolkit, Verdict>, Missing> {
@@ -101,7 +104,8 @@ fn incomplete(case: &Case<'_>) -> Judgement {
             .seen(Evidence::new("nvcc", why.clone()).at(&nvcc.path))
             .then("every compilation fails at once"),
         _ => {
-            let missing: Vec<&str> = toolkit.parts.iter().filter(|part| part.path.is_none()).map(|part| part.name.as_str()).collect();
+            let missing: Vec<&str> =
+                toolkit.parts.iter().filter(|part| part.path.is_none() || part.broken.is_some()).map(|part| part.name.as_str()).collect();
             if missing.is_empty() {
                 return Ok(Verdict::Pass);
             }
@@ -109,18 +113,20 @@ fn incomplete(case: &Case<'_>) -> Judgement {
             let finding = Finding::error("toolkit-incomplete", format!("the toolkit in `{}` lacks {}", toolkit.root, join(&names)))
                 .seen(Evidence::new("nvcc", nvcc.version.as_ref().map(ToString::to_string).unwrap_or_default()).at(&nvcc.path))
                 .then(symptom(missing[0]));
-            missing.iter().fold(finding, |finding, name| finding.seen(Evidence::new(*name, "not found where nvcc looks")))
+            missing.iter().fold(finding, |finding, name| {
+                match toolkit.part(name).and_then(|part| part.path.as_ref().zip(part.broken.as_ref())) {
+                    Some((path, why)) => finding.seen(Evidence::new(*name, why.clone()).at(path)),
+                    None => finding.seen(Evidence::new(*name, "not found where nvcc looks")),
+                }
+            })
         }
     };
     finding = finding.about(toolkit.root.to_string());
     if toolkit.layout == Layout::Pip
         && let Some(release) = toolkit.release()
     {
-        let python = case.python()?.map_or("python3".to_owned(), |python| python.path.to_string());
-        let packages = ["nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl"];
-        let pinned = packages.iter().map(|package| format!("{package}=={release}.*"));
-        let argv = [python, "-m".to_owned(), "pip".to_owned(), "install".to_owned()].into_iter().chain(pinned);
-        finding = finding.fix(Fix::run(argv, "all parts of one release").curing("toolkit-incomplete"));
+        let pinned = PIP_PARTS.map(|package| format!("{package}=={release}.*"));
+        finding = finding.fix(pip_install(case, pinned, "all parts of one release").curing("toolkit-incomplete"));
         return Ok(Verdict::found(finding));
     }
     Ok(Verdict::found(another(case, toolkit, "toolkit-incomplete").into_iter().fold(finding, Finding::fix)))
@@ -164,11 +170,8 @@ fn mixed(case: &Case<'_>) -> Judgement {
     });
     let finding = if toolkit.layout == Layout::Pip {
         let version = first.version.major_minor();
-        let python = case.python()?.map_or("python3".to_owned(), |python| python.path.to_string());
-        let pinned = ["nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl"]
-            .map(|package| format!("{package}=={version}.*"));
-        let argv = [python, "-m".to_owned(), "pip".to_owned(), "install".to_owned()].into_iter().chain(pinned);
-        finding.fix(Fix::run(argv, "pip does not keep them together by itself").curing("toolkit-mixed"))
+        let pinned = PIP_PARTS.map(|package| format!("{package}=={version}.*"));
+        finding.fix(pip_install(case, pinned, "pip does not keep them together by itself").curing("toolkit-mixed"))
     } else {
         another(case, toolkit, "toolkit-mixed").into_iter().fold(finding, Finding::fix)
     };
