@@ -43,7 +43,7 @@ fn named<'a>(case: &Case<'a>, name: &'static str) -> Option<HostCompiler<'a>> {
 
 /// What nvcc runs when torch starts it. JIT and setup differ only where CC has several words.
 fn nvcc_host<'a>(case: &Case<'a>) -> Option<HostCompiler<'a>> {
-    host_compiler::nvcc_host(case.facts, case.cuda_home(), BuildPath::Jit)
+    host_compiler::nvcc_host(case.facts, case.know, case.cuda_home(), BuildPath::Jit)
 }
 
 fn malformed(case: &Case<'_>) -> Judgement {
