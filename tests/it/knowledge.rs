@@ -1,5 +1,7 @@
 //! The knowledge tables: what the build and `--rules-dir` refuse, and what an override changes.
 
+mod truth;
+
 use crate::util::{skipped, trial};
 use ds_doctor::knowledge::Knowledge;
 use libtest_mimic::Trial;
@@ -14,6 +16,7 @@ pub fn trials() -> Vec<Trial> {
         trial("knowledge: the embedded tables pass as overrides of themselves", themselves),
         trial("knowledge: every row has a source and a month", provenance),
     ];
+    trials.extend(truth::trials());
     trials.push(match build_script() {
         Ok(script) => trial("knowledge: the build stops at a table with a fault", move || build_stops(&script)),
         Err(why) => skipped("knowledge: the build stops at a table with a fault", &why),
