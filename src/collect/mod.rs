@@ -17,7 +17,6 @@ pub mod python;
 pub mod search;
 pub mod toolkit;
 pub mod torch;
-pub mod torch;
 
 use crate::binary::FileAt;
 use crate::facts::gpu::GpuFacts;
