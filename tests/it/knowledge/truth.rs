@@ -160,7 +160,7 @@ fn deepspeed(sources: &Path, python: &Path) {
         // A torch of its time, whose cpp_extension the lab has.
         let torch = if deepspeed.at_least(&[0, 16]) { "2.11.0" } else { "2.1.2" };
         let kits: Vec<String> = all.cuda.toolkit.iter().map(|kit| kit.cuda.to_string()).filter(|kit| cuda(kit).major >= 10).collect();
-        let builds = ["10.2", "11.8", "12.1", "12.4", "12.6", "12.8", "13.0", "13.2"];
+        let builds = ["11.8", "12.1", "12.8", "13.0"];
         let mut questions = Vec::new();
         for nvcc in &kits {
             questions.push(json!({"ask": "default_archs", "deepspeed": release, "torch": torch, "nvcc": nvcc}));
