@@ -9,6 +9,7 @@ mod fake;
 mod gpu;
 mod harness;
 mod knowledge;
+mod machines;
 mod util;
 mod visible;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     trials.extend(gpu::trials());
     trials.extend(harness::trials());
     trials.extend(knowledge::trials());
+    trials.extend(machines::trials());
     trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);
