@@ -129,8 +129,8 @@ struct Said {
 
 impl Said {
     fn read(out: &Output) -> Self {
-        let json: Value =
-            serde_json::from_str(&out.stdout).unwrap_or_else(|e| panic!("no JSON ({e}), exit {:?}:\n{}{}", out.code, out.stdout, out.stderr));
+        let json: Value = serde_json::from_str(&out.stdout)
+            .unwrap_or_else(|e| panic!("no JSON ({e}), exit {:?}:\n{}{}", out.code, out.stdout, out.stderr));
         let (mut roots, mut folded, mut info) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         for finding in json["findings"].as_array().unwrap() {
             let id = finding["id"].as_str().unwrap().to_owned();

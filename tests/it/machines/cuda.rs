@@ -62,11 +62,43 @@ pub fn libraries(cuda: CudaVersion) -> Vec<Library> {
         ("cublas", number(major)),
         ("cublasLt", number(major)),
         ("curand", number(10)),
-        ("cufft", number(if major == 10 || major == 11 { 10 } else if major == 12 { 11 } else { 12 })),
-        ("cusolver", number(match major { ..=10 => 10, 11 | 12 => 11, _ => 12 })),
-        ("cusparse", number(match major { ..=10 => 10, 11 => 11, _ => 12 })),
+        (
+            "cufft",
+            number(if major == 10 || major == 11 {
+                10
+            } else if major == 12 {
+                11
+            } else {
+                12
+            }),
+        ),
+        (
+            "cusolver",
+            number(match major {
+                ..=10 => 10,
+                11 | 12 => 11,
+                _ => 12,
+            }),
+        ),
+        (
+            "cusparse",
+            number(match major {
+                ..=10 => 10,
+                11 => 11,
+                _ => 12,
+            }),
+        ),
         ("nvrtc", rtc),
-        ("cupti", if major == 10 { cuda.to_string() } else if major == 11 { cuda.to_string() } else { number(major) }),
+        (
+            "cupti",
+            if major == 10 {
+                cuda.to_string()
+            } else if major == 11 {
+                cuda.to_string()
+            } else {
+                number(major)
+            },
+        ),
     ];
     if from(11, 4) {
         all.push(("cufile", number(0)));
@@ -112,8 +144,14 @@ pub fn cudart_code(machine: u16, cuda: CudaVersion) -> Vec<u8> {
 
 /// Some of what a libcudart exports, with the functions that came later.
 fn runtime_functions(cuda: CudaVersion) -> Vec<String> {
-    let later = [((11, 8), "cudaLaunchKernelExC"), ((12, 0), "cudaInitDevice"), ((12, 2), "cudaGraphAddNode"), ((12, 4), "cudaFuncGetParamInfo"),
-        ((12, 8), "cudaLibraryLoadData"), ((13, 0), "cudaLogsCurrent")];
+    let later = [
+        ((11, 8), "cudaLaunchKernelExC"),
+        ((12, 0), "cudaInitDevice"),
+        ((12, 2), "cudaGraphAddNode"),
+        ((12, 4), "cudaFuncGetParamInfo"),
+        ((12, 8), "cudaLibraryLoadData"),
+        ((13, 0), "cudaLogsCurrent"),
+    ];
     let new = later.into_iter().filter(|((major, minor), _)| cuda >= CudaVersion::new(*major, *minor)).map(|(_, name)| name);
     ["cudaRuntimeGetVersion", "cudaGetDeviceCount", "cudaMalloc", "cudaLaunchKernel"].into_iter().chain(new).map(str::to_owned).collect()
 }
@@ -125,11 +163,32 @@ fn headers(release: &Release) -> Vec<(String, String)> {
     let guard = |name: &str| format!("#if !defined(__{0}__)\n#define __{0}__\n#endif\n", name.replace(['/', '.'], "_").to_uppercase());
     let mut all: Vec<(String, String)> = Vec::new();
     let mut put = |name: &str, text: String| all.push((name.to_owned(), text));
-    put("cuda.h", format!("#ifndef __cuda_cuda_h__\n#define __cuda_cuda_h__\n\n/**\n * CUDA API version number\n */\n#define CUDA_VERSION {number}\n#endif\n"));
-    put("cuda_runtime_api.h", format!("#if !defined(__CUDA_RUNTIME_API_H__)\n/** CUDA Runtime API Version */\n#define CUDART_VERSION  {number}\n#endif\n"));
+    put(
+        "cuda.h",
+        format!(
+            "#ifndef __cuda_cuda_h__\n#define __cuda_cuda_h__\n\n/**\n * CUDA API version number\n */\n#define CUDA_VERSION {number}\n#endif\n"
+        ),
+    );
+    put(
+        "cuda_runtime_api.h",
+        format!("#if !defined(__CUDA_RUNTIME_API_H__)\n/** CUDA Runtime API Version */\n#define CUDART_VERSION  {number}\n#endif\n"),
+    );
     let plain = [
-        "cuda_runtime.h", "cuda_fp16.h", "cublas_v2.h", "cublasLt.h", "curand.h", "curand_kernel.h", "cusolverDn.h", "cusolver_common.h", "cusparse.h",
-        "cufft.h", "cuda_profiler_api.h", "mma.h", "cooperative_groups.h", "nvrtc.h", "nvtx3/nvToolsExt.h",
+        "cuda_runtime.h",
+        "cuda_fp16.h",
+        "cublas_v2.h",
+        "cublasLt.h",
+        "curand.h",
+        "curand_kernel.h",
+        "cusolverDn.h",
+        "cusolver_common.h",
+        "cusparse.h",
+        "cufft.h",
+        "cuda_profiler_api.h",
+        "mma.h",
+        "cooperative_groups.h",
+        "nvrtc.h",
+        "nvtx3/nvToolsExt.h",
     ];
     for name in plain {
         put(name, guard(name));
@@ -165,7 +224,8 @@ fn compiler_headers(release: &Release) -> Vec<(String, String)> {
     );
     let iec = if release.from(13, 0) { "#define __NV_IEC_60559_FUNCS_EXCEPTION_SPECIFIER noexcept(true)\n" } else { "" };
     let rsqrt = if release.from(13, 2) { "#define _NV_RSQRT_SPECIFIER noexcept(true)\n" } else { "" };
-    let maths = format!("#if !defined(__MATH_FUNCTIONS_H__)\n#define __MATH_FUNCTIONS_H__\n{iec}{rsqrt}extern double cospi(double x);\n#endif\n");
+    let maths =
+        format!("#if !defined(__MATH_FUNCTIONS_H__)\n#define __MATH_FUNCTIONS_H__\n{iec}{rsqrt}extern double cospi(double x);\n#endif\n");
     vec![
         ("crt/host_config.h".to_owned(), host),
         ("crt/math_functions.h".to_owned(), maths),
@@ -204,11 +264,8 @@ fn profile(release: &Release) -> String {
     let nvvm = if release.from(13, 0) { "nvvm" } else { "$(_NVVM_BRANCH_)" };
     let cicc = if release.from(13, 0) { "CICC_PATH        = $(TOP)/nvvm/bin\n" } else { "" };
     let path = if release.from(13, 0) { "$(CICC_PATH)" } else { "$(TOP)/$(_NVVM_BRANCH_)/bin" };
-    let cccl = if release.from(13, 0) {
-        "SYSTEM_INCLUDES +=  \"-isystem\" \"$(TOP)/$(_TARGET_DIR_)/include/cccl\" $(_SPACE_)\n"
-    } else {
-        ""
-    };
+    let cccl =
+        if release.from(13, 0) { "SYSTEM_INCLUDES +=  \"-isystem\" \"$(TOP)/$(_TARGET_DIR_)/include/cccl\" $(_SPACE_)\n" } else { "" };
     format!(
         "\nTOP              = $(_HERE_)/..\n\n{cicc}NVVMIR_LIBRARY_DIR = $(TOP)/{nvvm}/libdevice\n\nLD_LIBRARY_PATH += $(TOP)/lib:\nPATH            += {path}:$(_HERE_):\n\n\
          INCLUDES        +=  \"-I$(TOP)/$(_TARGET_DIR_)/include\" $(_SPACE_)\n{cccl}\n\

@@ -178,13 +178,7 @@ impl<'e> Writer<'e> {
         entries.extend(soname.map(|name| (14, u64::from(name))));
         entries.extend(rpath.map(|name| (15, u64::from(name))));
         entries.extend(runpath.map(|name| (29, u64::from(name))));
-        entries.extend([
-            (0x6fff_fef5, hash as u64),
-            (5, dynstr as u64),
-            (6, dynsym as u64),
-            (10, strings.len() as u64),
-            (11, 24),
-        ]);
+        entries.extend([(0x6fff_fef5, hash as u64), (5, dynstr as u64), (6, dynsym as u64), (10, strings.len() as u64), (11, 24)]);
         entries.extend(versions.map(|at| (0x6fff_fff0, at as u64)));
         if definition_count > 0 {
             let at = self.section(".gnu.version_d", 0x6fff_fffd, ALLOC, &definitions);

@@ -17,9 +17,12 @@ pub fn agree(built: &Built) {
         wrong.extend(toolkit_agrees(built, &facts, kit).into_iter().map(|why| format!("toolkit {}: {why}", kit.root)));
     }
     for gcc in &manifest.gcc {
-        let found = facts.compilers.value().into_iter().flatten().any(|one| {
-            one.version.as_ref().is_some_and(|version| version.text == gcc.version)
-        });
+        let found = facts
+            .compilers
+            .value()
+            .into_iter()
+            .flatten()
+            .any(|one| one.version.as_ref().is_some_and(|version| version.text == gcc.version));
         if !found {
             wrong.push(format!("gcc {} was not found: {:?}", gcc.version, facts.compilers));
         }
@@ -123,6 +126,14 @@ fn toolkit_agrees(built: &Built, facts: &Snapshot, kit: &Toolkit) -> Vec<String>
 /// Files that the manifest changes below a folder after the parts are made.
 fn changed_by_hand(built: &Built, root: &str) -> Vec<String> {
     let m = &built.manifest;
-    let all = m.files.keys().chain(m.programs.keys()).chain(m.links.keys()).chain(&m.remove).chain(&m.empty).chain(&m.truncated).chain(m.modes.keys());
+    let all = m
+        .files
+        .keys()
+        .chain(m.programs.keys())
+        .chain(m.links.keys())
+        .chain(&m.remove)
+        .chain(&m.empty)
+        .chain(&m.truncated)
+        .chain(m.modes.keys());
     all.filter(|path| path.starts_with(&format!("{root}/"))).cloned().collect()
 }

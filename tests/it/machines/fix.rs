@@ -50,7 +50,11 @@ fn steps(plan: &Value) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String>)
         let id = step["id"].as_str().unwrap().to_owned();
         let fix = &step["fix"];
         let of_environment = ["set-env", "unset-env", "prepend-path", "remove-path"].contains(&fix["action"].as_str().unwrap());
-        if of_environment && fix["safety"] == "safe" { by_export.insert(id) } else { by_hand.insert(id) };
+        if of_environment && fix["safety"] == "safe" {
+            by_export.insert(id)
+        } else {
+            by_hand.insert(id)
+        };
     }
     let remaining = plan["remaining"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect();
     (by_hand, by_export, remaining)

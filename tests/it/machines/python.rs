@@ -37,7 +37,10 @@ pub fn of_system(m: &mut Machine<'_>, version: &str, headers: bool) {
     }
     let major: u32 = m.system.python.split('.').nth(1).unwrap().parse().unwrap();
     if style != Style::RedHat && major >= 11 {
-        m.tree.file(&format!("{stdlib}/EXTERNALLY-MANAGED"), "[externally-managed]\nError=To install Python packages system-wide, try the system's packages.\n");
+        m.tree.file(
+            &format!("{stdlib}/EXTERNALLY-MANAGED"),
+            "[externally-managed]\nError=To install Python packages system-wide, try the system's packages.\n",
+        );
     }
     let (packaged, site) = match style {
         Style::Debian => ("/usr/lib/python3/dist-packages".to_owned(), format!("/usr/local/lib/python{short}/dist-packages")),
@@ -88,7 +91,10 @@ pub fn package(m: &Machine<'_>, site: &str, name: &str, version: &str) {
 fn metadata(m: &Machine<'_>, site: &str, file: &str, name: &str, version: &str, requires: &[String]) {
     let folder = format!("{site}/{file}-{version}.dist-info");
     let requires: String = requires.iter().map(|line| format!("Requires-Dist: {line}\n")).collect();
-    m.tree.file(&format!("{folder}/METADATA"), format!("Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}\nA description.\n"));
+    m.tree.file(
+        &format!("{folder}/METADATA"),
+        format!("Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}\nA description.\n"),
+    );
     m.tree.file(&format!("{folder}/RECORD"), format!("{file}/__init__.py,,\n"));
     m.tree.file(&format!("{folder}/INSTALLER"), "pip\n");
 }
@@ -112,7 +118,9 @@ pub fn install(m: &mut Machine<'_>, python: &Python) {
         m.tree.link(&format!("{prefix}/bin/python3"), &format!("{base}/bin/python{short}"));
         m.tree.link(&format!("{prefix}/lib64"), "lib");
         let visible = python.system_site_packages;
-        let text = format!("home = {base}/bin\ninclude-system-site-packages = {visible}\nversion = {version}\nexecutable = {base}/bin/python{short}\ncommand = {base}/bin/python3 -m venv {prefix}\n");
+        let text = format!(
+            "home = {base}/bin\ninclude-system-site-packages = {visible}\nversion = {version}\nexecutable = {base}/bin/python{short}\ncommand = {base}/bin/python3 -m venv {prefix}\n"
+        );
         m.tree.file(&format!("{prefix}/pyvenv.cfg"), text);
     } else {
         m.tree.exec(&format!("{prefix}/bin/python{short}"), m.tree.program().say([version.as_str()]).bytes());
@@ -241,7 +249,10 @@ fn cuda_libraries(m: &mut Machine<'_>, site: &str, folder: &str, cuda: CudaVersi
                 }
             }
             if cuda.major < 13 {
-                m.tree.file(&format!("{site}/nvidia/cuda_runtime/include/cuda_runtime_api.h"), format!("#define CUDART_VERSION  {}\n", cuda.major * 1000 + cuda.minor * 10));
+                m.tree.file(
+                    &format!("{site}/nvidia/cuda_runtime/include/cuda_runtime_api.h"),
+                    format!("#define CUDART_VERSION  {}\n", cuda.major * 1000 + cuda.minor * 10),
+                );
             }
             let nccl = m.tree.library("libnccl.so.2").say([format!("NCCL version 2.21.5+cuda{cuda}")]).bytes();
             m.tree.file(&format!("{site}/nvidia/nccl/lib/libnccl.so.2"), nccl);
@@ -267,7 +278,11 @@ fn cuda_libraries(m: &mut Machine<'_>, site: &str, folder: &str, cuda: CudaVersi
             names.push(format!("libcudnn.so.{cudnn}"));
         }
         Runtime::Shared => {
-            names.extend(all.iter().filter(|(name, _)| !["cusolver", "nvJitLink", "nvToolsExt"].contains(name)).map(|(name, version)| format!("lib{name}.so.{version}")));
+            names.extend(
+                all.iter()
+                    .filter(|(name, _)| !["cusolver", "nvJitLink", "nvToolsExt"].contains(name))
+                    .map(|(name, version)| format!("lib{name}.so.{version}")),
+            );
             // conda: `lib` of the environment.
             folders.push("$ORIGIN/../../../..".to_owned());
         }
@@ -277,7 +292,16 @@ fn cuda_libraries(m: &mut Machine<'_>, site: &str, folder: &str, cuda: CudaVersi
 }
 
 #[expect(clippy::too_many_arguments)]
-fn torch_libraries(m: &Machine<'_>, folder: &str, torch: &Torch, version: &Dotted, cuda: Option<CudaVersion>, abi: bool, cuda_names: &[String], rpath: &str) {
+fn torch_libraries(
+    m: &Machine<'_>,
+    folder: &str,
+    torch: &Torch,
+    version: &Dotted,
+    cuda: Option<CudaVersion>,
+    abi: bool,
+    cuda_names: &[String],
+    rpath: &str,
+) {
     let cudart: Vec<String> = cuda_names.iter().filter(|name| name.starts_with("libcudart")).cloned().collect();
     let system = ["libstdc++.so.6", "libgcc_s.so.1", "libc.so.6"].map(str::to_owned);
     let needs = vec![

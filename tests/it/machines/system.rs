@@ -65,7 +65,8 @@ pub fn install(m: &mut Machine<'_>) {
     let system = m.system;
     let have = |part: &str| !m.manifest.without.iter().any(|name| name == part);
     let like = if system.like.is_empty() { String::new() } else { format!("ID_LIKE=\"{}\"\n", system.like) };
-    let text = format!("PRETTY_NAME=\"{}\"\nNAME=\"{}\"\nVERSION_ID=\"{}\"\nID={}\n{like}", system.pretty, system.id, system.version, system.id);
+    let text =
+        format!("PRETTY_NAME=\"{}\"\nNAME=\"{}\"\nVERSION_ID=\"{}\"\nID={}\n{like}", system.pretty, system.id, system.version, system.id);
     m.tree.file("/usr/lib/os-release", text);
     m.tree.link("/etc/os-release", "../usr/lib/os-release");
     for name in ["bin", "lib", "sbin"] {
@@ -137,7 +138,10 @@ fn libraries(m: &mut Machine<'_>) {
         libc.defines = std::iter::once("GLIBC_2.2.5".to_owned()).chain((3..=minor).map(|n| format!("GLIBC_2.{n}"))).collect();
         let banner = match system.style {
             Debian => format!("GNU C Library ({}) stable release version {}.\n", system.glibc_package, system.glibc),
-            _ => format!("GNU C Library ({}) stable release version {}.\nCopyright (C) 2024 Free Software Foundation, Inc.\n", system.glibc_package, system.glibc),
+            _ => format!(
+                "GNU C Library ({}) stable release version {}.\nCopyright (C) 2024 Free Software Foundation, Inc.\n",
+                system.glibc_package, system.glibc
+            ),
         };
         let libc = libc.say([banner]);
         m.tree.exec(&format!("{folder}/libc.so.6"), libc.bytes());
@@ -186,12 +190,20 @@ pub fn gcc(m: &mut Machine<'_>, gcc: &Gcc) {
             (target, strings)
         }
         (Debian, None, None) => {
-            let package = if own { m.system.gcc_package.to_owned() } else { format!("{} {}-1", m.system.gcc_package.split(' ').next().unwrap(), gcc.version) };
+            let package = if own {
+                m.system.gcc_package.to_owned()
+            } else {
+                format!("{} {}-1", m.system.gcc_package.split(' ').next().unwrap(), gcc.version)
+            };
             let version = if own { m.system.gcc.to_owned() } else { gcc.version.clone() };
             (m.tree.triple().to_owned(), vec![version, format!("({package}) ")])
         }
         (RedHat, None, None) => {
-            let full = if own { format!("{} ({})", m.system.gcc, m.system.gcc_package) } else { format!("{} 20240101 (Red Hat {}-1)", gcc.version, gcc.version) };
+            let full = if own {
+                format!("{} ({})", m.system.gcc, m.system.gcc_package)
+            } else {
+                format!("{} 20240101 (Red Hat {}-1)", gcc.version, gcc.version)
+            };
             (m.tree.triple().replace("-linux-gnu", "-redhat-linux"), vec!["(GCC) ".to_owned(), full])
         }
         (Alpine, None, None) => {
@@ -200,8 +212,15 @@ pub fn gcc(m: &mut Machine<'_>, gcc: &Gcc) {
         }
         (.., Some(_)) => (m.tree.triple().replace("-linux-gnu", "-pc-linux-gnu"), vec![gcc.version.clone(), "(GCC) ".to_owned()]),
     };
-    let configure = format!("../src/configure -v --enable-languages=c,c++ --build={target} --host={target} --target={target} --enable-shared");
-    let words = strings.iter().map(String::as_str).chain(["gcc version %s %s\n", "GCC_EXEC_PREFIX", "GCC_EXEC_PREFIX=", "COMPILER_PATH", &configure]);
+    let configure =
+        format!("../src/configure -v --enable-languages=c,c++ --build={target} --host={target} --target={target} --enable-shared");
+    let words = strings.iter().map(String::as_str).chain([
+        "gcc version %s %s\n",
+        "GCC_EXEC_PREFIX",
+        "GCC_EXEC_PREFIX=",
+        "COMPILER_PATH",
+        &configure,
+    ]);
     let driver = m.tree.program().say(words).bytes();
     let (bin, inner) = match (&gcc.conda, &gcc.folder) {
         (Some(prefix), _) => (format!("{prefix}/bin"), format!("{prefix}/libexec/gcc/{target}/{}", gcc.version)),
@@ -275,7 +294,8 @@ fn tidy(path: &str) -> String {
 pub fn clang(m: &mut Machine<'_>, clang: &Clang) {
     let major = clang.version.split('.').next().unwrap();
     let mut driver = m.tree.program();
-    driver.needed = vec![format!("libclang-cpp.so.{major}"), format!("libLLVM-{major}.so.1"), "libstdc++.so.6".to_owned(), "libc.so.6".to_owned()];
+    driver.needed =
+        vec![format!("libclang-cpp.so.{major}"), format!("libLLVM-{major}.so.1"), "libstdc++.so.6".to_owned(), "libc.so.6".to_owned()];
     m.tree.exec(&format!("/usr/lib/llvm-{major}/bin/clang"), driver.bytes());
     m.tree.link(&format!("/usr/lib/llvm-{major}/bin/clang++"), "clang");
     for name in ["clang", "clang++"] {
@@ -315,7 +335,9 @@ pub fn driver(m: &mut Machine<'_>, driver: &Driver) {
         m.tree.file("/proc/driver/nvidia/params", "DeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\nModifyDeviceFiles: 1\n");
         for (index, name) in driver.gpus.iter().enumerate() {
             let bus = format!("0000:{:02x}:00.0", 0x18 + index);
-            let text = format!("Model: \t\t {name}\nIRQ:   \t\t 120\nGPU UUID: \t GPU-00000000-0000-0000-0000-00000000000{index}\nBus Location: \t {bus}\nDevice Minor: \t {index}\nGPU Excluded:\t No\n");
+            let text = format!(
+                "Model: \t\t {name}\nIRQ:   \t\t 120\nGPU UUID: \t GPU-00000000-0000-0000-0000-00000000000{index}\nBus Location: \t {bus}\nDevice Minor: \t {index}\nGPU Excluded:\t No\n"
+            );
             m.tree.file(&format!("/proc/driver/nvidia/gpus/{bus}/information"), text);
         }
         if driver.nodes {
