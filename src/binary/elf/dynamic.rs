@@ -46,11 +46,11 @@ impl Elf<'_> {
     fn read_dynamic(&self) -> Result<Option<Dynamic>> {
         const WHAT: &str = "the dynamic section";
         let Some(segment) = self.segment(PT_DYNAMIC) else { return Ok(None) };
-        // The loader finds it by address; the offset is only a copy of that, and split-off debug files have it wrong.
-        let (offset, size) = match self.offset_of(segment.p_vaddr) {
-            Some((offset, rest)) => (offset, segment.p_memsz.min(rest)),
-            None => (segment.p_offset, segment.p_filesz),
+        // The loader finds it by address; the offset is only a copy of that. Split-off debug files have the one without the other.
+        let Some((offset, rest)) = self.offset_of(segment.p_vaddr) else {
+            return Err(ElfError::Malformed("the dynamic section is in no loaded segment"));
         };
+        let size = segment.p_memsz.min(rest);
         let bytes = self.read(WHAT, offset, size, MOST_DYNAMIC_BYTES)?;
         let here = ProgramHeader { p_type: PT_DYNAMIC, p_offset: 0, p_filesz: bytes.len() as u64, ..ProgramHeader::new() };
         let entries = match Entries::parse(&bytes, &[here], self.ctx) {
