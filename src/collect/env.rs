@@ -2,7 +2,7 @@
 
 mod table;
 
-pub use table::{Shape, VARIABLES, Variable};
+pub use table::{Shape, VARIABLES, Variable, row_of};
 
 use super::{Notes, search};
 use crate::facts::env::{EnvFacts, NamedPlace, PlaceState};

@@ -5,6 +5,7 @@ mod binary;
 mod collect_host;
 mod collect_loader;
 mod collect_python;
+mod collect_toolkit;
 mod fake;
 mod gpu;
 mod harness;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     trials.extend(collect_host::trials());
     trials.extend(collect_loader::trials());
     trials.extend(collect_python::trials());
+    trials.extend(collect_toolkit::trials());
     trials.extend(gpu::trials());
     trials.extend(harness::trials());
     trials.extend(knowledge::trials());
