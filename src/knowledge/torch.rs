@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(needs("2.0.1"), Some((17, 14, Some(5))));
         assert_eq!(needs("2.1.2"), Some((17, 17, Some(5))));
         assert_eq!(needs("2.11.0"), Some((17, 17, Some(9))));
-        assert_eq!(needs("2.13.0"), Some((20, 17, None)));
-        assert_eq!(needs("3.0.0"), Some((20, 20, None)));
+        assert_eq!(needs("2.13.0"), Some((20, 17, Some(10))));
+        assert_eq!(needs("3.0.0"), Some((20, 20, Some(10))));
         assert!(all.setuptools_limit(&v("2.1.2")).is_some_and(|row| row.below.0 == "82"));
         assert!(all.setuptools_limit(&v("2.2.0")).is_none());
     }

@@ -129,7 +129,7 @@ record! {
         pub default_standard: u32,
         /// The lowest standard with which ATen's headers compile.
         pub min_standard: u32,
-        /// The lowest compilers that the headers accept by their own words.
+        /// The lowest compilers that the headers accept by their own words and that know the default standard.
         pub min_gcc: Option<u32>,
         pub min_clang: Option<u32>,
         #[serde(default)]
