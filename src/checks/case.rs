@@ -1,12 +1,13 @@
 //! One machine, looked at for a purpose, with the models' answers computed once.
 
+use crate::facts::gpu::Device;
 use crate::facts::observed::Missing;
 use crate::facts::python::Interpreter;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::toolkit::{Nvcc, Toolkit};
 use crate::facts::torch::{DeepSpeed, Torch};
 use crate::knowledge::Knowledge;
-use crate::model;
+use crate::model::{self, visible};
 use std::cell::OnceCell;
 
 /// What the machine is for: absent GPUs matter to a run, absent compilers to a build.
@@ -101,6 +102,29 @@ impl<'a> Case<'a> {
             Some(toolkit) => toolkit.nvcc.get("nvcc"),
             None => Ok(None),
         }
+    }
+
+    /// The GPUs that a program would see, CUDA_VISIBLE_DEVICES applied; none where nothing shows a driver.
+    ///
+    /// # Errors
+    /// When there is a driver and its devices are not known.
+    pub fn gpus(&self) -> Result<Vec<&'a Device>, Missing> {
+        let Some(all) = self.facts.gpu.devices.get("gpu")? else { return Ok(Vec::new()) };
+        let env = &self.facts.env;
+        let seen = visible::visible(all, env.get("CUDA_VISIBLE_DEVICES"), env.get("CUDA_DEVICE_ORDER"));
+        if !seen.certain {
+            let why = "the GPUs differ, and CUDA_VISIBLE_DEVICES numbers them in an order that only the driver knows".to_owned();
+            return Err(Missing { topic: "gpu", why, failed: false });
+        }
+        Ok(seen.picks.iter().filter_map(|pick| all.get(pick.device)).collect())
+    }
+
+    /// Variables `DS_BUILD_*` that ask for ops.
+    pub fn asked_ops(&self) -> Vec<&'a str> {
+        let vars = &self.facts.env.vars;
+        let on = |value: &str| !value.is_empty() && value != "0";
+        let wanted = vars.iter().filter(|(name, _)| name.starts_with("DS_BUILD_") && *name != "DS_BUILD_STRING");
+        wanted.filter(|(_, value)| on(&value.to_string_lossy())).map(|(name, _)| name.as_str()).collect()
     }
 
     /// Every toolkit seen, in the order of their sources.
