@@ -113,6 +113,10 @@ fn everything(case: &Case<'_>) -> Option<String> {
         .collect();
     both.sort_unstable();
     both.dedup();
+    // One item below 8.0 would turn DeepSpeed's BF16 kernels off.
+    if case.deepspeed().ok().flatten().is_some() && both.iter().any(|capability| capability.major >= 8) {
+        both.retain(|capability| capability.major >= 8);
+    }
     let items: Vec<Item> = both.into_iter().map(|capability| Item::sass(Target::plain(capability))).collect();
     (!items.is_empty()).then(|| arch_list::print(&items, arch_list::Format::List))
 }
@@ -129,7 +133,14 @@ pub fn set_list(case: &Case<'_>, id: &'static str) -> Vec<Fix> {
     }
     let mut fixes = Vec::new();
     if let Some(list) = everything(case) {
-        fixes.push(Fix::set("TORCH_CUDA_ARCH_LIST", list, "all that torch and this nvcc know; a shorter list builds faster").review());
+        fixes.push(
+            Fix::set(
+                "TORCH_CUDA_ARCH_LIST",
+                list,
+                "what torch and this nvcc know, from 8.0 on for DeepSpeed; a shorter list builds faster",
+            )
+            .review(),
+        );
     }
     let next = u8::from(!fixes.is_empty());
     fixes.push(Fix::advice("for known GPUs: `TORCH_CUDA_ARCH_LIST=\"$(ds-doctor arch-list --gpu h100 --gpu a100)\" || exit 1; export TORCH_CUDA_ARCH_LIST`").curing(id).or(next));

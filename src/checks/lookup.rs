@@ -56,7 +56,14 @@ fn deciding_variable<'a>(case: &Case<'a>) -> Option<(&'static str, &'a Path)> {
 fn towards_a_toolkit(case: &Case<'_>, id: &'static str) -> Vec<Fix> {
     match best_toolkit(case, true).or_else(|| best_toolkit(case, false)) {
         Some(toolkit) => use_toolkit(case, toolkit),
-        None => install_toolkit(case, id),
+        // What is installed goes where torch looks by itself, so a variable that names another place must go.
+        None => {
+            let mut fixes: Vec<Fix> = install_toolkit(case, id).into_iter().map(|fix| fix.curing("no-nvcc")).collect();
+            if let Some((name, _)) = deciding_variable(case) {
+                fixes.insert(0, Fix::unset(name, "torch then looks for nvcc on PATH and in /usr/local/cuda").review());
+            }
+            fixes
+        }
     }
 }
 

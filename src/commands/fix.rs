@@ -144,7 +144,9 @@ fn human(plan: &Plan, facts: &crate::facts::snapshot::Snapshot, out: &mut dyn Wr
             let after = change.apply(facts.env.get(name)).map_or("(unset)".to_owned(), |value| value.to_string());
             writeln!(out, "  {name}\n    was  {}\n    now  {}", clean(&before), clean(&after))?;
         }
-        writeln!(out, "in this shell: eval \"$(ds-doctor fix --print-exports)\"")?;
+        if !plan.safe_changes(&facts.env).is_empty() {
+            writeln!(out, "the safe ones in this shell: eval \"$(ds-doctor fix --print-exports)\"")?;
+        }
     }
     if !plan.remaining.is_empty() {
         writeln!(out, "\n{} that no fix here cures:", count(plan.remaining.len(), "finding"))?;

@@ -26,8 +26,6 @@ pub struct Subject {
     pub facts: Snapshot,
     pub know: Knowledge,
     pub purpose: Purpose,
-    /// The environment is that of the shell that started us: what `fix` prints fits it.
-    pub own_environment: bool,
 }
 
 /// # Errors
@@ -71,8 +69,7 @@ fn finish(mut facts: Snapshot, know: Knowledge, args: &SubjectArgs) -> anyhow::R
         None if facts.gpu.driver_seen() => Purpose::Both,
         None => Purpose::Build,
     };
-    let own_environment = args.from.is_empty() && args.root.is_none() && args.env.is_empty() && args.env_file.is_empty();
-    Ok(Subject { facts, know, purpose, own_environment })
+    Ok(Subject { facts, know, purpose })
 }
 
 fn knowledge(args: &SubjectArgs) -> anyhow::Result<Knowledge> {

@@ -22,6 +22,7 @@ pub fn redact(facts: &Snapshot, host: &str) -> serde_json::Result<Snapshot> {
             words.push((part.to_owned(), "host".to_owned()));
         }
     }
+    words.extend(device_ids(&json).into_iter().zip(0..).map(|(id, number)| (id.clone(), format!("{}{number:08x}", &id[..4]))));
     replace(&mut json, &words);
     let mut clean: Snapshot = serde_json::from_value(json)?;
     clean.redacted = true;
@@ -49,6 +50,20 @@ fn people(facts: &Snapshot, json: &Value) -> Vec<String> {
     // Longest first, so that `ann-lee` is not replaced as `ann`.
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));
     names
+}
+
+/// GPU and MIG UUIDs name one machine: each becomes a number of the same kind, so that a mask still fits the devices.
+fn device_ids(json: &Value) -> Vec<String> {
+    let mut ids = Vec::new();
+    visit(json, &mut |text| {
+        for word in text.split([',', ' ', '/']) {
+            let uuid = ["GPU-", "MIG-"].iter().any(|kind| word.starts_with(kind)) && word.len() > 12 && word.is_ascii();
+            if uuid && !ids.iter().any(|known| known == word) {
+                ids.push(word.to_owned());
+            }
+        }
+    });
+    ids
 }
 
 fn visit(json: &Value, look: &mut dyn FnMut(&str)) {
