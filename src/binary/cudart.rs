@@ -56,7 +56,7 @@ fn release_in_code(elf: &Elf<'_>) -> Result<Option<CudaVersion>, ElfError> {
         Machine::AARCH64 => stored_on_aarch64(&code).collect(),
         _ => return Ok(None),
     };
-    let mut found = numbers.into_iter().filter(|n| (8000..20_000).contains(n) && n % 10 == 0);
+    let mut found = numbers.into_iter().filter(|n| (8000..20_000).contains(n) && n.is_multiple_of(10));
     let first = found.next();
     Ok(first.filter(|first| found.all(|n| n == *first)).map(CudaVersion::from_macro))
 }

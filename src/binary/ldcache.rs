@@ -280,7 +280,7 @@ mod tests {
         let mut b = Builder { big, names: Vec::new(), names_at: (NEW_HEADER + 2 * NEW_ENTRY) as u32 };
         let (soname, plain, fast, hwcap) =
             (b.name("liba.so.1"), b.name("/lib/liba.so.1"), b.name("/lib/v3/liba.so.1"), b.name("x86-64-v3"));
-        while b.names.len() % 4 != 0 {
+        while !b.names.len().is_multiple_of(4) {
             b.names.push(0);
         }
         let extensions = b.names_at + b.names.len() as u32;

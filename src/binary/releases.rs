@@ -33,7 +33,7 @@ fn defined(hit: &Hit<'_>, name: &str) -> Option<CudaVersion> {
     let (number, after) = rest.trim().split_at(rest.trim().find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.trim().len()));
     let number: u32 = number.parse().ok()?;
     let alone = after.is_empty() || after.starts_with([' ', '\t', '/']);
-    (alone && number >= 1000 && number % 10 == 0).then(|| CudaVersion::from_macro(number))
+    (alone && number >= 1000 && number.is_multiple_of(10)).then(|| CudaVersion::from_macro(number))
 }
 
 /// `version.json` of NVIDIA's own installers, from CUDA 11.1 on: each part's release by its key, `cuda` being the toolkit's.

@@ -62,8 +62,7 @@ fn ask_elf(file: &dyn ReadAt) {
 
 fn ask_cache(file: &dyn ReadAt) {
     if let Ok(cache) = LdCache::read(file) {
-        assert_eq!(cache.entries().count(), cache.entries().inspect(|e| drop(e.abi())).count());
-        let _ = cache.generator();
+        let _ = (cache.entries().filter(|e| e.is_libc6() && e.abi().is_some()).count(), cache.generator());
     }
 }
 
@@ -130,17 +129,17 @@ pub fn trials() -> Vec<Trial> {
         trial("binary::damaged::samples_of_every_class_and_byte_order", || {
             for (wide, big) in [(true, false), (true, true), (false, false), (false, true)] {
                 let bytes = library(wide, big);
-                damage(&bytes, bytes.len(), 1500, ask_elf);
+                damage(&bytes, bytes.len(), 400, ask_elf);
             }
         }),
         trial_with("binary::damaged::a_real_program", tool("ls"), |ls| {
             let bytes = std::fs::read(ls).unwrap();
-            damage(&bytes, 8192, 400, ask_elf);
+            damage(&bytes, 8192, 150, ask_elf);
         }),
         trial("binary::damaged::a_real_loader_cache", || {
             // The real one where there is one; the layouts themselves are tested beside the reader.
             let bytes = std::fs::read("/etc/ld.so.cache").unwrap_or_else(|_| b"glibc-ld.so.cache1.1".to_vec());
-            damage(&bytes, 512, 300, ask_cache);
+            damage(&bytes, 512, 150, ask_cache);
         }),
         trial("binary::damaged::files_of_other_kinds", || {
             for file in files_of("/etc").into_iter().take(50).filter_map(|path| std::fs::read(path).ok()) {

@@ -27,7 +27,7 @@ impl Writer {
         self.number(value, if self.wide { 8 } else { 4 });
     }
     fn here(&mut self) -> u64 {
-        while self.bytes.len() % 16 != 0 {
+        while !self.bytes.len().is_multiple_of(16) {
             self.bytes.push(0);
         }
         self.bytes.len() as u64
