@@ -1,13 +1,13 @@
 //! Limits on memory and processes: those of the machine and of the control groups this process lives in, version 1 and 2.
 
 use super::host::{proc_text, retype};
-use super::mount::{self, Mount};
+use super::mount::Mount;
 use crate::facts::host::{Memory, Pids};
 use crate::facts::observed::Observed;
 use crate::host::Host;
 use std::path::{Path, PathBuf};
 
-pub fn memory(host: &dyn Host) -> Observed<Memory> {
+pub fn memory(host: &dyn Host, mounts: &[Mount]) -> Observed<Memory> {
     let text = match proc_text(host, "/proc/meminfo") {
         Ok(text) => text,
         Err(why) => return retype(why),
@@ -19,34 +19,33 @@ pub fn memory(host: &dyn Host) -> Observed<Memory> {
     let Some(total) = bytes("MemTotal") else { return Observed::failed("`/proc/meminfo` has no `MemTotal`") };
     // Kernels before 3.14 have no estimate.
     let available = bytes("MemAvailable").or_else(|| bytes("MemFree")).unwrap_or(0);
-    let limit = lowest(host, "memory", ["memory.limit_in_bytes", "memory.max"]).map(|(limit, _)| limit);
+    let limit = lowest(host, mounts, "memory", ["memory.limit_in_bytes", "memory.max"]).map(|(limit, _)| limit);
     // Version 1 writes "no limit" as a number near 2^63.
     Observed::seen(Memory { total, available, limit: limit.filter(|limit| *limit < total.saturating_mul(64)) })
 }
 
-pub fn pids(host: &dyn Host) -> Observed<Pids> {
+pub fn pids(host: &dyn Host, mounts: &[Mount]) -> Observed<Pids> {
     if let Err(why) = proc_text(host, "/proc/self/cgroup") {
         return retype(why);
     }
     let current = |folder: &Path| number(host, &folder.join("pids.current"));
-    match lowest(host, "pids", ["pids.max", "pids.max"]) {
+    match lowest(host, mounts, "pids", ["pids.max", "pids.max"]) {
         Some((limit, folder)) => Observed::seen(Pids { limit: Some(limit), current: current(&folder) }),
-        None => Observed::seen(Pids { limit: None, current: own(host, "pids").and_then(|(folder, ..)| current(&folder)) }),
+        None => Observed::seen(Pids { limit: None, current: own(host, mounts, "pids").and_then(|(folder, ..)| current(&folder)) }),
     }
 }
 
 /// The lowest limit from this process's group up to the root, and the group that sets it.
-fn lowest(host: &dyn Host, controller: &str, files: [&str; 2]) -> Option<(u64, PathBuf)> {
-    let (folder, top, version) = own(host, controller)?;
+fn lowest(host: &dyn Host, mounts: &[Mount], controller: &str, files: [&str; 2]) -> Option<(u64, PathBuf)> {
+    let (folder, top, version) = own(host, mounts, controller)?;
     let file = files.get(version - 1)?;
     let groups = folder.ancestors().take_while(|group| group.starts_with(&top));
     groups.filter_map(|group| Some((number(host, &group.join(file))?, group.to_owned()))).min_by_key(|(limit, _)| *limit)
 }
 
 /// The folder of this process's group for a controller, the mount it is in, and the version.
-fn own(host: &dyn Host, controller: &str) -> Option<(PathBuf, PathBuf, usize)> {
+fn own(host: &dyn Host, mounts: &[Mount], controller: &str) -> Option<(PathBuf, PathBuf, usize)> {
     let groups = host.read_text(Path::new("/proc/self/cgroup")).ok()?;
-    let mounts = mount::mounts(host).ok()?;
     let mut unified = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':');
@@ -94,6 +93,10 @@ mod tests {
         (dir, host)
     }
 
+    fn mounts(host: &Rooted) -> Vec<Mount> {
+        crate::collect::mount::mounts(host).unwrap_or_default()
+    }
+
     const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n");
 
     #[test]
@@ -108,9 +111,9 @@ mod tests {
             ("sys/fs/cgroup/a/b/pids.max", "100\n"),
             ("sys/fs/cgroup/a/b/pids.current", "7\n"),
         ]);
-        let memory = *memory(&host).value().unwrap();
+        let memory = *memory(&host, &mounts(&host)).value().unwrap();
         assert_eq!(memory, Memory { total: 16384 << 10, available: 8192 << 10, limit: Some(4096) });
-        assert_eq!(pids(&host), Observed::seen(Pids { limit: Some(100), current: Some(7) }));
+        assert_eq!(pids(&host, &mounts(&host)), Observed::seen(Pids { limit: Some(100), current: Some(7) }));
     }
 
     #[test]
@@ -126,18 +129,18 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n"),
             ("sys/fs/cgroup/pids/x", ""),
         ]);
-        assert_eq!(memory(&host).value().unwrap().limit, Some(1 << 20));
-        assert_eq!(pids(&host), Observed::seen(Pids::default()));
+        assert_eq!(memory(&host, &mounts(&host)).value().unwrap().limit, Some(1 << 20));
+        assert_eq!(pids(&host, &mounts(&host)), Observed::seen(Pids::default()));
         fs::write(_dir.path().join("sys/fs/cgroup/memory/memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
-        assert_eq!(memory(&host).value().unwrap().limit, None);
+        assert_eq!(memory(&host, &mounts(&host)).value().unwrap().limit, None);
     }
 
     #[test]
     fn a_tree_without_proc_is_not_asked() {
         let (_dir, host) = tree(&[("etc/x", "")]);
-        assert!(matches!(memory(&host), Observed::Skipped { .. }));
-        assert!(matches!(pids(&host), Observed::Skipped { .. }));
+        assert!(matches!(memory(&host, &mounts(&host)), Observed::Skipped { .. }));
+        assert!(matches!(pids(&host, &mounts(&host)), Observed::Skipped { .. }));
         let (_dir, host) = tree(&[("proc/meminfo", "\0")]);
-        assert!(memory(&host).is_failed());
+        assert!(memory(&host, &mounts(&host)).is_failed());
     }
 }

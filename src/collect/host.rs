@@ -18,6 +18,8 @@ pub(super) const NOT_RUNNING: &str = "only a running machine tells";
 
 pub fn collect(host: &dyn Host) -> HostFacts {
     let kernel = kernel(host);
+    // Long on nodes with many containers, so read once.
+    let mounts = mount::mounts(host).unwrap_or_default();
     HostFacts {
         os: os(host),
         wsl: is_wsl(host, &kernel),
@@ -26,14 +28,14 @@ pub fn collect(host: &dyn Host) -> HostFacts {
         container: container(host),
         tegra: tegra(host),
         cpu: cpu(host),
-        memory: cgroup::memory(host),
-        pids: cgroup::pids(host),
+        memory: cgroup::memory(host, &mounts),
+        pids: cgroup::pids(host, &mounts),
         root: match host.system() {
             Some(system) => Observed::seen(system.uid() == 0),
             None => Observed::skipped(NOT_RUNNING),
         },
         booted: booted(host),
-        folders: folders(host),
+        folders: folders(host, &mounts),
         kernel,
     }
 }
@@ -258,13 +260,12 @@ fn booted(host: &dyn Host) -> Observed<i64> {
     }
 }
 
-fn folders(host: &dyn Host) -> Vec<WorkFolder> {
-    let mounts = mount::mounts(host).unwrap_or_default();
+fn folders(host: &dyn Host, mounts: &[mount::Mount]) -> Vec<WorkFolder> {
     let temporary = search::variable(host, "TMPDIR");
     let mut wanted = vec![(FolderPurpose::Temporary, temporary.unwrap_or_else(|| "/tmp".into()))];
     wanted.extend(cache::places(host).into_iter().map(|(path, _)| (FolderPurpose::Cache, path)));
     wanted.push((FolderPurpose::SharedMemory, "/dev/shm".into()));
-    wanted.into_iter().map(|(purpose, path)| work_folder(host, &mounts, purpose, &path)).collect()
+    wanted.into_iter().map(|(purpose, path)| work_folder(host, mounts, purpose, &path)).collect()
 }
 
 fn work_folder(host: &dyn Host, mounts: &[mount::Mount], purpose: FolderPurpose, path: &Path) -> WorkFolder {

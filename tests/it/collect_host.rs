@@ -20,7 +20,7 @@ fn machine() {
     let facts = collect(&Live::new());
     assert_eq!(facts.kernel.value().cloned(), output("uname", &["-r"]).ok());
     assert_eq!(facts.machine.value().cloned(), output("uname", &["-m"]).ok());
-    assert_eq!(facts.root.value().map(|root| *root), output("id", &["-u"]).ok().map(|uid| uid == "0"));
+    assert_eq!(facts.root.value().copied(), output("id", &["-u"]).ok().map(|uid| uid == "0"));
     let cpu = facts.cpu.value().unwrap();
     assert_eq!(Ok(cpu.count.to_string()), output("nproc", &[]));
     if cfg!(target_arch = "x86_64") {

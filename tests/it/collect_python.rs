@@ -113,7 +113,7 @@ fn text(value: &Value) -> String {
 }
 
 /// The versions pyenv has installed here.
-fn installed() -> Result<Vec<PathBuf>, String> {
+fn of_pyenv() -> Result<Vec<PathBuf>, String> {
     let root = std::env::var_os("PYENV_ROOT").ok_or("PYENV_ROOT is not set")?;
     let entries = fs::read_dir(Path::new(&root).join("versions")).map_err(|error| format!("no pyenv versions: {error}"))?;
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path().join("bin/python")).filter(|path| path.is_file()).collect();
@@ -121,9 +121,22 @@ fn installed() -> Result<Vec<PathBuf>, String> {
     if found.is_empty() { Err("pyenv has no version installed".to_owned()) } else { Ok(found) }
 }
 
-fn version(start: &str) -> Result<PathBuf, String> {
-    let of = |path: &PathBuf| path.to_string_lossy().contains(&format!("/versions/{start}"));
-    installed()?.into_iter().find(of).ok_or(format!("pyenv has no {start}"))
+/// Every Python that is no virtual environment: pyenv's, and the one the lab was made with.
+fn installed() -> Result<Vec<PathBuf>, String> {
+    let own = lab("torch-venv")?.join("bin/python").canonicalize().map_err(|error| error.to_string())?;
+    let mut found = of_pyenv().unwrap_or_default();
+    if !found.iter().any(|path| path.canonicalize().is_ok_and(|real| real == own)) {
+        found.push(own);
+    }
+    Ok(found)
+}
+
+/// The oldest and the newest that have `venv` and `importlib.metadata`.
+fn two() -> Result<Vec<PathBuf>, String> {
+    let modern = |path: &PathBuf| ["/2.", "/3.6.", "/3.7."].iter().all(|old| !path.to_string_lossy().contains(old));
+    let modern: Vec<PathBuf> = installed()?.into_iter().filter(modern).collect();
+    // By name 3.10 comes first.
+    Ok(modern.first().into_iter().chain(modern.last().filter(|_| modern.len() > 1)).cloned().collect())
 }
 
 fn system() -> Result<PathBuf, String> {
@@ -143,7 +156,8 @@ fn every_version(programs: Vec<PathBuf>) {
     let home = tempfile::tempdir().unwrap();
     for program in programs {
         let own = compare(&program, &[("HOME", home.path().to_str().unwrap())]);
-        assert_eq!(own.kind, EnvironmentKind::Standalone);
+        let kind = if program.starts_with("/usr/bin") { EnvironmentKind::System } else { EnvironmentKind::Standalone };
+        assert_eq!(own.kind, kind);
     }
 }
 
@@ -210,7 +224,8 @@ fn folders_that_variables_add(base: &Path) {
 }
 
 /// An editable install whose import hook setuptools itself wrote.
-fn editable_install(base: &Path) {
+fn editable_install(lab: PathBuf) {
+    let base = &lab.join("bin/python").canonicalize().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().canonicalize().unwrap();
     let program = venv(base, &dir.join("venv"), &[]);
@@ -225,7 +240,7 @@ fn editable_install(base: &Path) {
         "from setuptools.command.editable_wheel import _finder_template as t; print(t('x', {{'deepspeed': {:?}}}, {{}}))",
         source.to_str().unwrap()
     );
-    fs::write(site.join("__editable___deepspeed_0_16_9_finder.py"), python(base, &[], &["-c", &write])).unwrap();
+    fs::write(site.join("__editable___deepspeed_0_16_9_finder.py"), python(&lab.join("bin/python"), &[], &["-c", &write])).unwrap();
     let line = "import __editable___deepspeed_0_16_9_finder; __editable___deepspeed_0_16_9_finder.install()";
     fs::write(site.join("__editable__.deepspeed-0.16.9.pth"), line).unwrap();
     let own = look(&program, &[]);
@@ -335,15 +350,9 @@ fn deepspeed(folder: PathBuf) {
     assert!(!deepspeed.editable);
 }
 
-fn with_setuptools() -> Result<PathBuf, String> {
-    let program = version("3.11")?;
-    let has = Command::new(&program).args(["-c", "from setuptools.command.editable_wheel import _finder_template"]).output();
-    if has.is_ok_and(|output| output.status.success()) { Ok(program) } else { Err("no setuptools that writes editable finders".to_owned()) }
-}
-
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial_with("collect_python::pyenv_versions_say_the_same", installed(), every_version),
+        trial_with("collect_python::every_version_says_the_same", installed(), every_version),
         trial_with("collect_python::the_systems_python_says_the_same", system(), |program| {
             assert_eq!(compare(&program, &[("HOME", "/none")]).kind, EnvironmentKind::System);
             assert_eq!(compare(Path::new("/bin/python3"), &[("HOME", "/none")]).kind, EnvironmentKind::System);
@@ -353,13 +362,13 @@ pub fn trials() -> Vec<Trial> {
             compare(&venv(&base, &dir.path().canonicalize().unwrap().join("v"), &["--system-site-packages"]), &[("HOME", "/none")]);
         }),
         trial_with("collect_python::virtual_environments_say_the_same", installed(), virtual_environments),
-        trial_with("collect_python::variables_and_path_files_add_the_same_folders", version("3.11"), |base| {
-            folders_that_variables_add(&base)
+        trial_with("collect_python::variables_and_path_files_add_the_same_folders", two(), |bases| {
+            bases.iter().for_each(|base| folders_that_variables_add(base));
         }),
-        trial_with("collect_python::variables_and_path_files_of_3_13", version("3.13"), |base| folders_that_variables_add(&base)),
-        trial_with("collect_python::an_editable_install_leads_to_its_source", with_setuptools(), |base| editable_install(&base)),
-        trial_with("collect_python::shims_lead_where_pyenv_leads", installed(), shims),
-        trial_with("collect_python::every_way_to_an_environment_is_told_once", version("3.11"), |base| ways(&base)),
+        trial_with("collect_python::an_editable_install_leads_to_its_source", lab("torch-venv"), editable_install),
+        trial_with("collect_python::every_way_to_an_environment_is_told_once", two(), |bases| bases.iter().for_each(|base| ways(base))),
+        // Held by a lane of its own where there is no pyenv.
+        trial_with("collect_python::shims_lead_where_pyenv_leads", of_pyenv(), shims),
         trial_with("collect_python::torch_is_read_as_it_is_imported", lab("torch-venv"), torch),
         trial_with("collect_python::deepspeed_is_read_as_python_reads_it", lab("torch-venv"), deepspeed),
     ]

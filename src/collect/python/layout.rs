@@ -97,7 +97,7 @@ pub fn look(host: &dyn Host, executable: &Path) -> Layout {
     let kind = match &config {
         Some(_) => EnvironmentKind::Venv,
         None if host.is_folder(&prefix.join("conda-meta")) => EnvironmentKind::Conda,
-        None if prefix == Path::new("/usr") || prefix == Path::new("/") => EnvironmentKind::System,
+        None if prefix == Path::new("/usr") => EnvironmentKind::System,
         None => EnvironmentKind::Standalone,
     };
     let stated = config.as_ref().and_then(|config| config.version.clone());
@@ -140,7 +140,9 @@ fn search_up(host: &dyn Host, start: &Path, series: &mut Option<Series>) -> Opti
             let lib = prefix.join(libdir);
             let candidates = match series {
                 Some(series) => vec![*series],
-                None => series_in(host, &lib),
+                // Only the library beside `bin` can be taken for that of a program whose name does not tell.
+                None if start.parent() == Some(prefix) => series_in(host, &lib),
+                None => Vec::new(),
             };
             for candidate in candidates.iter().rev() {
                 let stdlib = lib.join(candidate.folder());
