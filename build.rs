@@ -208,7 +208,7 @@ fn write_problems() -> Result<(), String> {
         }
         let page = root.join("rules/explain").join(format!("{id}.md"));
         if !page.is_file() {
-            continue;
+            return Err(format!("{file}: `{id}` has no page {}", page.display()));
         }
         let _ = writeln!(
             body,

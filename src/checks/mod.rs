@@ -24,7 +24,7 @@ mod torch;
 
 pub use case::{Case, Purpose};
 pub use judge::{Judged, Undecided, judge};
-pub use precedence::fold;
+pub use precedence::{RULES, fold};
 pub use proof::{Plan, prove};
 pub use registry::{CHECKS, check};
 

@@ -2,6 +2,7 @@
 
 use super::{Case, Judged};
 use crate::facts::gpu::{Device, GpuFacts};
+use crate::facts::observed::Missing;
 use crate::text::{count, join};
 
 /// Interpreter, torch, DeepSpeed, the toolkit that torch picks, GPUs: one item each.
@@ -83,7 +84,8 @@ fn driver(facts: &GpuFacts) -> Option<String> {
 
 /// Whether there was anything to judge: torch, DeepSpeed, a toolkit, or a driver.
 pub fn anything(case: &Case<'_>) -> bool {
-    let seen = |answer: Result<bool, _>| answer.unwrap_or(true);
+    // What failed to be read may be there; what was never asked for is not.
+    let seen = |answer: Result<bool, Missing>| answer.unwrap_or_else(|missing| missing.failed);
     seen(case.torch().map(|torch| torch.is_some()))
         || seen(case.deepspeed().map(|deepspeed| deepspeed.is_some()))
         || !case.toolkits().is_empty()
