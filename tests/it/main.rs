@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
 
 mod binary;
+mod collect_cache;
 mod collect_host;
 mod collect_loader;
 mod collect_python;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let args = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(binary::trials());
+    trials.extend(collect_cache::trials());
     trials.extend(collect_host::trials());
     trials.extend(collect_loader::trials());
     trials.extend(collect_python::trials());
