@@ -1,5 +1,6 @@
 //! Judges the knowledge tables in `rules/` and writes them out as Rust constants, so that the program parses no TOML when it starts.
 
+#![allow(clippy::disallowed_methods, reason = "a build script reads and writes files")]
 #![allow(dead_code, reason = "the modules below are written for the library; the build needs a part of them")]
 
 use std::fmt::Write as _;

@@ -200,35 +200,48 @@ fn list_for(case: &Case<'_>, plain: &[Capability], cuda: Option<CudaVersion>) ->
     Ok(arch_list::print(&items, Format::List))
 }
 
-/// Targets of torch's own code, SASS and PTX.
-fn torch_code(case: &Case<'_>) -> Result<Option<(Vec<Target>, Vec<Target>)>, Missing> {
+/// torch's own code.
+struct Code {
+    sass: Vec<Target>,
+    ptx: Vec<Target>,
+}
+
+impl Code {
+    fn serves(&self, case: &Case<'_>, capability: Capability, cuda: Option<CudaVersion>) -> bool {
+        self.sass.iter().any(|target| case.know.runs_on(*target, capability, cuda))
+            || self.ptx.iter().any(|target| case.know.ptx_serves(*target, capability))
+    }
+}
+
+fn torch_code(case: &Case<'_>) -> Result<Option<Code>, Missing> {
     let Some(torch) = case.torch()?.filter(|torch| torch.cuda.is_some()) else { return Ok(None) };
     let Some(list) = torch.arch_list.get("torch's arch list")? else { return Ok(None) };
     let of = |start: &str| list.iter().filter(|target| target.starts_with(start)).filter_map(|target| target.parse().ok()).collect();
-    Ok(Some((of("sm_"), of("compute_"))))
+    Ok(Some(Code { sass: of("sm_"), ptx: of("compute_") }))
 }
 
-fn uncovered<'a>(case: &Case<'a>) -> Result<Option<(Vec<(Capability, &'a Device)>, Capability, Capability)>, Missing> {
-    let Some((sass, ptx)) = torch_code(case)? else { return Ok(None) };
+/// The GPUs for which torch has no code, and the ends of what it has.
+struct Bare<'a> {
+    gpus: Vec<(Capability, &'a Device)>,
+    lowest: Capability,
+    highest: Capability,
+}
+
+fn uncovered<'a>(case: &Case<'a>) -> Result<Option<Bare<'a>>, Missing> {
+    let Some(code) = torch_code(case)? else { return Ok(None) };
     let cuda = case.torch()?.and_then(|torch| torch.cuda);
-    let all = || sass.iter().chain(&ptx).map(|target| target.capability);
+    let all = || code.sass.iter().chain(&code.ptx).map(|target| target.capability);
     let (Some(lowest), Some(highest)) = (all().min(), all().max()) else { return Ok(None) };
-    let bare = kinds(case)?
-        .into_iter()
-        .filter(|(capability, _)| {
-            let runs = sass.iter().any(|target| case.know.runs_on(*target, *capability, cuda));
-            !runs && !ptx.iter().any(|target| case.know.ptx_serves(*target, *capability))
-        })
-        .collect();
-    Ok(Some((bare, lowest, highest)))
+    let gpus = kinds(case)?.into_iter().filter(|(capability, _)| !code.serves(case, *capability, cuda)).collect();
+    Ok(Some(Bare { gpus, lowest, highest }))
 }
 
 fn too_new_for_torch(case: &Case<'_>) -> Judgement {
     const ID: &str = "gpu-too-new-for-torch";
     let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
-    let Some((bare, lowest, highest)) = uncovered(case)? else { return Ok(Verdict::not_applicable("no code for CUDA in torch")) };
+    let Some(Bare { gpus, lowest, highest }) = uncovered(case)? else { return Ok(Verdict::not_applicable("no code for CUDA in torch")) };
     let mut findings = Vec::new();
-    for (capability, device) in bare.into_iter().filter(|(capability, _)| *capability >= lowest) {
+    for (capability, device) in gpus.into_iter().filter(|(capability, _)| *capability >= lowest) {
         let list = torch.arch_list.value().map(|list| list.join(" ")).unwrap_or_default();
         let finding = Finding::error(ID, format!("torch {} has no code for {} ({capability}): its newest is {highest}", torch.version, name(device)))
             .about(capability.to_string())
@@ -255,8 +268,8 @@ fn too_old(case: &Case<'_>) -> Judgement {
     const ID: &str = "gpu-too-old-for-software";
     let mut findings = Vec::new();
     let torch = case.torch()?;
-    if let (Some(torch), Some((bare, lowest, _))) = (torch, uncovered(case)?) {
-        for (capability, device) in bare.into_iter().filter(|(capability, _)| *capability < lowest) {
+    if let (Some(torch), Some(Bare { gpus, lowest, .. })) = (torch, uncovered(case)?) {
+        for (capability, device) in gpus.into_iter().filter(|(capability, _)| *capability < lowest) {
             let finding = Finding::error(
                 ID,
                 format!("torch {} has no code for {} ({capability}): its oldest is {lowest}", torch.version, name(device)),
@@ -307,7 +320,7 @@ fn too_old(case: &Case<'_>) -> Judgement {
 /// Tegra GPUs are apart: code for the desktop chips of their family does not run there.
 fn jetson(case: &Case<'_>) -> Judgement {
     let Some(model) = &case.facts.host.tegra else { return Ok(Verdict::not_applicable("no Jetson")) };
-    let Some((sass, ptx)) = torch_code(case)? else { return Ok(Verdict::not_applicable("no torch for CUDA")) };
+    let Some(code) = torch_code(case)? else { return Ok(Verdict::not_applicable("no torch for CUDA")) };
     let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
     let chips: [(&str, Capability); 5] = [
         ("Thor", Capability::new(11, 0)),
@@ -319,10 +332,7 @@ fn jetson(case: &Case<'_>) -> Judgement {
     let Some((chip, capability)) = chips.into_iter().find(|(chip, _)| model.contains(chip)) else {
         return Ok(Verdict::not_applicable("an unknown Jetson"));
     };
-    let cuda = torch.cuda;
-    if sass.iter().any(|target| case.know.runs_on(*target, capability, cuda))
-        || ptx.iter().any(|target| case.know.ptx_serves(*target, capability))
-    {
+    if code.serves(case, capability, torch.cuda) {
         return Ok(Verdict::Pass);
     }
     let finding = Finding::warning(

@@ -185,7 +185,7 @@ fn packages(case: &Case<'_>, toolkit: &Toolkit, missing: &[&str]) -> Vec<Fix> {
             vec![pip_install(case, names, "NVIDIA's packages of the same release").curing(ID)]
         }
         Layout::Conda => {
-            let names = rows.iter().map(|(_, _, conda)| format!("{conda}"));
+            let names = rows.iter().map(|(_, _, conda)| (*conda).to_owned());
             let argv = ["conda", "install", "-y", "-c", "conda-forge"]
                 .map(ToOwned::to_owned)
                 .into_iter()

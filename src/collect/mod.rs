@@ -156,7 +156,7 @@ pub fn open(host: &dyn Host, path: &Path) -> io::Result<FileAt<File>> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, clippy::panic)]
+#[expect(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 mod tests {
     use super::*;
     use crate::host::{Environment, Rooted};

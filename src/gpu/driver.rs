@@ -1,4 +1,5 @@
 //! The driver API library, as far as it answers without a device: its version, and what `cuInit` says when asked.
+#![expect(clippy::disallowed_methods, reason = "the worker makes the link that the bindings look for")]
 #![expect(unsafe_code, reason = "foreign functions")]
 
 use super::loader;

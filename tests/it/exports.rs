@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 pub fn trials() -> Vec<Trial> {
@@ -172,7 +172,7 @@ fn prepends(path: &Path, shell_name: &str, target: Target) {
 }
 
 /// Values without runs of blanks, newlines and globs come through an eval without quotes too.
-fn unquoted(path: &PathBuf) {
+fn unquoted(path: &Path) {
     let values = [&b"/usr/local/cuda-12.4"[..], b"8.0;9.0+PTX", b"it's", b"a b", b"$(id)", b"x\"y"];
     let changes: BTreeMap<String, Change> =
         values.iter().enumerate().map(|(n, value)| (format!("V{n}"), Change::Set(raw(value)))).collect();
@@ -187,7 +187,7 @@ fn unquoted(path: &PathBuf) {
 }
 
 /// What csh cannot carry is left out and named; what it gets, it reads right.
-fn csh(path: &PathBuf) {
+fn csh(path: &Path) {
     let strategy = prop::collection::vec(values(), 30);
     let (carried, left_out) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     runner(25)

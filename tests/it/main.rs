@@ -1,5 +1,6 @@
 //! The one integration binary. Each subject is a module with `pub fn trials() -> Vec<Trial>`; add it to the list in [`main`].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests make files and run programs")]
 
 mod binary;
 mod collect_cache;
