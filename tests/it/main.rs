@@ -16,6 +16,7 @@ mod harness;
 mod house;
 mod knowledge;
 mod machines;
+mod model;
 mod util;
 mod visible;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     trials.extend(house::trials());
     trials.extend(knowledge::trials());
     trials.extend(machines::trials());
+    trials.extend(model::trials());
     trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);

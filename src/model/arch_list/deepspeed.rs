@@ -32,10 +32,22 @@ pub fn read(know: &Knowledge, version: Option<&Dotted>, usage: Use, text: Option
                 () if does(DeepSpeedTrait::TwoDigitCapabilities) => between_dots,
                 () => by_characters,
             };
-            let items: Result<Vec<Item>, Refusal> = list.split(';').map(reader).collect();
-            items.map(|items| Reading::List(merged(items)))
+            all(list.split(';').map(reader)).map(|items| Reading::List(merged(items)))
         }
     }
+}
+
+/// All items, or the first refusal. DeepSpeed reads the whole list before nvcc sees any of it.
+fn all(read: impl Iterator<Item = Result<Item, Refusal>>) -> Result<Vec<Item>, Refusal> {
+    let (mut items, mut later) = (Vec::new(), None);
+    for result in read {
+        match result {
+            Ok(item) => items.push(item),
+            Err(refusal) if refusal.by == Refuser::Nvcc => drop(later.get_or_insert(refusal)),
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    later.map_or(Ok(items), Err)
 }
 
 fn by_numbers_jit(text: &str) -> Result<Reading, Refusal> {
@@ -53,13 +65,15 @@ fn by_numbers_jit(text: &str) -> Result<Reading, Refusal> {
     if items.is_empty() {
         return Err(index_error("", "list"));
     }
-    let read: Result<Vec<Item>, Refusal> = items.iter().map(|item| by_numbers(item)).collect();
-    let mut read = merged(read?);
+    let mut read = merged(all(items.iter().map(|item| by_numbers(item)))?);
     if let (Some(last), false) = (read.last_mut(), items.iter().any(|item| item.contains("+PTX"))) {
         last.ptx = true;
     }
     Ok(Reading::List(read))
 }
+
+/// Above any capability that nvcc will know for long: `8.60` and `86.0` become `compute_860`, which it refuses.
+const HIGHEST_MAJOR: u32 = 29;
 
 /// 0.19.0 and later.
 fn by_numbers(item: &str) -> Result<Item, Refusal> {
@@ -69,7 +83,7 @@ fn by_numbers(item: &str) -> Result<Item, Refusal> {
     let minor = int_of(item, minor_text.split('+').next().unwrap_or_default())?;
     let name = format!("compute_{major}{minor}");
     let target = match (u32::try_from(major), u32::try_from(minor)) {
-        (Ok(major @ 1..=99), Ok(minor @ 0..=9)) => Target::plain(Capability::new(major, minor)),
+        (Ok(major @ 1..=HIGHEST_MAJOR), Ok(minor @ 0..=9)) => Target::plain(Capability::new(major, minor)),
         _ => return Err(unsupported(item, &name)),
     };
     Ok(Item { target, sass: true, ptx: minor_text.ends_with("+PTX") })
@@ -102,11 +116,10 @@ fn passed_on(item: &str, number: &str, ptx: bool) -> Result<Item, Refusal> {
         let message = format!("nvcc fatal   : '{word}' is not in 'keyword=value' format");
         return Err(Refusal { item: item.to_owned(), by: Refuser::Nvcc, message });
     }
-    let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);
-    let short = (2..=3).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+    let name = format!("compute_{number}");
     match number.parse::<Target>() {
-        Ok(target) if short => Ok(Item { target, sass: true, ptx }),
-        _ => Err(unsupported(item, &format!("compute_{number}"))),
+        Ok(target) if target.compute() == name && target.capability.major <= HIGHEST_MAJOR => Ok(Item { target, sass: true, ptx }),
+        _ => Err(unsupported(item, &name)),
     }
 }
 
