@@ -88,6 +88,13 @@ pub struct Unmet {
     pub answer: Answer,
 }
 
+impl Unmet {
+    /// Not only unknown: the process cannot go on.
+    pub fn is_certain(&self) -> bool {
+        !matches!(self.answer, Answer::Unknown { .. })
+    }
+}
+
 /// A process in which this Python has imported torch: what is loaded, in order.
 #[derive(Debug, Clone)]
 pub struct Process<'a> {
@@ -239,8 +246,10 @@ impl<'a> Process<'a> {
         self.objects.iter().skip(1).position(|object| object.answers_to(name)).map(|at| at + 1)
     }
 
-    /// Loads by name and, in breadth, what that needs. The place of the object, where it was found.
+    /// Loads by name and, in breadth, what that needs. The place of the object; `None` where something is not found or refused: then nothing
+    /// of it stays, and [`Process::unmet`] says what. (The loader stops at the first; all are noted here.)
     fn open(&mut self, name: &str, asker: usize) -> Option<usize> {
+        let (objects, unmet) = (self.objects.len(), self.unmet.len());
         let first = self.map(name, asker, None)?;
         let mut queue = VecDeque::from([first]);
         while let Some(at) = queue.pop_front() {
@@ -253,6 +262,10 @@ impl<'a> Process<'a> {
                     queue.push_back(new);
                 }
             }
+        }
+        if self.unmet.iter().skip(unmet).any(Unmet::is_certain) {
+            self.objects.truncate(objects);
+            return None;
         }
         Some(first)
     }
@@ -335,4 +348,128 @@ fn program_elf(facts: &Snapshot, python: &Interpreter) -> Option<ElfFacts> {
     let conda = |one: &Interpreter| one.kind == EnvironmentKind::Conda;
     let from_conda = conda(python) || all.iter().any(|other| conda(other) && other.real == python.real);
     from_conda.then(|| ElfFacts { rpath: Some(vec!["$ORIGIN/../lib".to_owned()]), ..ElfFacts::default() })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::facts::loader::{CacheEntry, Library};
+
+    fn library(path: &str, elf: ElfFacts) -> Library {
+        let name = path.rsplit('/').next().unwrap();
+        let family = FAMILIES.iter().find(|(_, start)| name.starts_with(&format!("{start}."))).unwrap().0;
+        let elf = ElfFacts { machine: Machine::X86_64, class_bits: 64, soname: Some(name.to_owned()), ..elf };
+        Library {
+            family: family.to_owned(),
+            name: name.to_owned(),
+            path: path.into(),
+            real: path.into(),
+            sources: Vec::new(),
+            size: 1,
+            elf: Observed::seen(elf),
+            release: None,
+            release_from: String::new(),
+        }
+    }
+
+    fn machine(libraries: &[&str], cache: Observed<Vec<CacheEntry>>) -> Snapshot {
+        let loader = LoaderFacts {
+            cache,
+            default_folders: vec!["/usr/lib".into()],
+            libraries: libraries.iter().map(|path| library(path, ElfFacts::default())).collect(),
+            preload: Vec::new(),
+        };
+        Snapshot { loader: Observed::seen(loader), ..Snapshot::default() }
+    }
+
+    fn cached(paths: &[&str]) -> Observed<Vec<CacheEntry>> {
+        let entry = |path: &&str| CacheEntry { soname: path.rsplit('/').next().unwrap().to_owned(), path: (*path).into(), exists: true };
+        Observed::seen(paths.iter().map(entry).collect())
+    }
+
+    fn python(real: &str, kind: &str) -> Interpreter {
+        let text = format!(
+            r#"{{"path": "{real}", "real": "{real}", "sources": [], "version": "3.11", "kind": "{kind}", "prefix": "/", "base_prefix": "/"}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn gets(facts: &Snapshot, python: &Interpreter, name: &str) -> Answer {
+        Process::started(facts, python, None).unwrap().unwrap().extension_gets(name)
+    }
+
+    const STDCXX: &str = "libstdc++.so.6";
+
+    #[test]
+    fn condas_python_brings_its_own_libstdcxx() {
+        let all = ["/conda/lib/libstdc++.so.6", "/x/libstdc++.so.6", "/usr/lib/libstdc++.so.6"];
+        let mut facts = machine(&all, cached(&["/usr/lib/libstdc++.so.6"]));
+        facts.env.set("LD_LIBRARY_PATH", "/x");
+        let path = |python: &Interpreter| gets(&facts, python, STDCXX).path().unwrap().to_string();
+        assert_eq!(path(&python("/conda/bin/python3.11", "conda")), "/conda/lib/libstdc++.so.6");
+        assert_eq!(path(&python("/usr/bin/python3.11", "system")), "/x/libstdc++.so.6");
+        let mut venv = facts.clone();
+        venv.pythons = Observed::seen(vec![python("/conda/bin/python3.11", "conda")]);
+        let answer = gets(&venv, &python("/conda/bin/python3.11", "venv"), STDCXX);
+        assert_eq!(answer.path().unwrap(), &HostPath::new("/conda/lib/libstdc++.so.6"), "the file that runs is conda's");
+    }
+
+    #[test]
+    fn without_a_cache() {
+        let system = python("/usr/bin/python3", "system");
+        let none = machine(&["/x/libcudart.so.12"], Observed::absent(["/etc/ld.so.cache"]));
+        assert_eq!(gets(&none, &system, "libcudart.so.12"), Answer::NotFound { no_cache: true });
+        let default = machine(&["/usr/lib/libcudart.so.12"], Observed::absent(["/etc/ld.so.cache"]));
+        assert!(matches!(gets(&default, &system, "libcudart.so.12"), Answer::Found { via: Via::DefaultFolder, .. }));
+        let unread = machine(&[], Observed::failed("of a form that is not known"));
+        assert!(matches!(gets(&unread, &system, "libcudart.so.12"), Answer::Unknown { .. }));
+        assert!(matches!(gets(&none, &system, "libz.so.1"), Answer::Unknown { .. }), "no family");
+    }
+
+    #[test]
+    fn entries_are_counted_and_dead_ones_passed() {
+        let system = python("/usr/bin/python3", "system");
+        let mut facts = machine(&["/b/libcudart.so.12", "/usr/lib/libcudart.so.12"], cached(&["/usr/lib/libcudart.so.12"]));
+        facts.env.set("LD_LIBRARY_PATH", "/a::/b");
+        let answer = gets(&facts, &system, "libcudart.so.12");
+        assert_eq!(answer, Answer::Found { path: "/b/libcudart.so.12".into(), via: Via::LibraryPath { entry: 3 } });
+        facts.env.set("LD_LIBRARY_PATH", "");
+        assert!(matches!(gets(&facts, &system, "libcudart.so.12"), Answer::Found { via: Via::Cache, .. }));
+    }
+
+    #[test]
+    fn preloaded_libraries_answer_first() {
+        let system = python("/usr/bin/python3", "system");
+        let mut facts = machine(&["/b/libcudart.so.12", "/a/libcudart.so.12"], cached(&["/a/libcudart.so.12"]));
+        facts.env.set("LD_PRELOAD", "/none.so /b/libcudart.so.12");
+        let answer = gets(&facts, &system, "libcudart.so.12");
+        assert_eq!(answer, Answer::Found { path: "/b/libcudart.so.12".into(), via: Via::Preloaded });
+    }
+
+    #[test]
+    fn an_old_torch_is_helped_by_its_own_preloading() {
+        let site = "/site/nvidia";
+        let kit = [format!("{site}/cublas/lib/libcublas.so.11"), format!("{site}/cudnn/lib/libcudnn.so.8")];
+        let facts = machine(&kit.each_ref().map(String::as_str), cached(&[]));
+        let needs = |needed: &[&str]| ElfFacts {
+            machine: Machine::X86_64,
+            class_bits: 64,
+            needed: needed.iter().map(|name| (*name).to_owned()).collect(),
+            ..ElfFacts::default()
+        };
+        let mut torch: Torch = serde_json::from_str(r#"{"path": "/site/torch", "version": "1.13.1", "cuda": "11.7"}"#).unwrap();
+        torch.libs.insert("libtorch_global_deps.so".to_owned(), needs(&["libcublas.so.11", "libcudnn.so.8"]));
+        torch.libs.insert("libtorch_python.so".to_owned(), needs(&["libcublas.so.11"]));
+        let mut python = python("/usr/bin/python3", "system");
+        python.site = vec!["/site".into()];
+        let process = Process::importing(&facts, &python, &torch).unwrap().unwrap();
+        assert!(!process.import_fails(), "{:?}", process.unmet());
+        let answer = process.torch_gets("libcublas.so.11");
+        assert_eq!(answer, Answer::Found { path: kit[0].as_str().into(), via: Via::ByPath });
+        torch.version = "2.1.0".parse().unwrap();
+        let process = Process::importing(&facts, &python, &torch).unwrap().unwrap();
+        assert!(process.import_fails(), "2.x asks for libnvrtc and others too");
+        assert_eq!(process.unmet()[0].name, "libcublas.so.11");
+    }
 }

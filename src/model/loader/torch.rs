@@ -2,7 +2,7 @@
 //!
 //! Source: `_load_global_deps` and `_preload_cuda_deps` of torch/__init__.py, 1.13 to 2.15.
 
-use super::{Answer, PROGRAM, Process, Via, path};
+use super::{PROGRAM, Process, Unmet, path};
 use crate::facts::raw::HostPath;
 use crate::facts::torch::Torch;
 use std::path::{Path, PathBuf};
@@ -40,29 +40,37 @@ enum Always {
     All,
 }
 
+/// How opening a dependency by path ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Opened {
+    Yes,
+    NoFile,
+    /// The loader refuses it, or does not find what it needs.
+    Failed,
+}
+
 impl<'a> Process<'a> {
     /// `import torch`: the global dependencies first, with torch's own help, then the extension module.
     pub(super) fn import_torch(&mut self, site: &[HostPath], torch: &'a Torch) {
         let lib = torch.path.join("lib");
         let global_deps = lib.join("libtorch_global_deps.so").to_string();
-        self.open(&global_deps, PROGRAM);
-        if self.unmet.is_empty() {
+        if self.open(&global_deps, PROGRAM).is_some() {
             self.open_always(site, torch);
         } else if self.helps(torch) {
-            // torch opens every dependency by path and tries again; objects that came in with the failed attempt leave the process.
-            self.unmet.clear();
-            self.objects.truncate(self.preloaded());
-            for dependency in dependencies(torch) {
-                self.open_dependency(site, torch, dependency);
+            // torch opens every dependency by path and tries again. Where it cannot, that is the error: the first is noted already.
+            let noted = std::mem::take(&mut self.unmet);
+            let opened = dependencies(torch)
+                .all(|dependency| self.open_dependency(site, torch, dependency) == Opened::Yes || dependency.0 == "nvtx");
+            if opened && self.open(&global_deps, PROGRAM).is_some() {
+                self.unmet.clear();
+            } else {
+                self.unmet = noted;
+                return;
             }
-            self.open(&global_deps, PROGRAM);
+        } else {
+            return;
         }
         self.open(&lib.join("libtorch_python.so").to_string(), PROGRAM);
-    }
-
-    /// The number of objects before anything was imported.
-    fn preloaded(&self) -> usize {
-        1 + self.objects.iter().skip(1).take_while(|object| object.via == Via::Preloaded).count()
     }
 
     /// Whether torch answers the error by opening its dependencies: the name in it is one of theirs.
@@ -89,7 +97,7 @@ impl<'a> Process<'a> {
             Always::Two { wheel_only: true } if !cudart.contains("nvidia/cuda_runtime/lib/libcudart.so") => {}
             Always::Two { .. } => {
                 for dependency in dependencies(torch).filter(|(folder, ..)| matches!(*folder, "cuda_nvrtc" | "nvjitlink")) {
-                    if !self.open_dependency(site, torch, dependency) {
+                    if self.open_dependency(site, torch, dependency) != Opened::Yes {
                         break;
                     }
                 }
@@ -98,8 +106,10 @@ impl<'a> Process<'a> {
                 for dependency in dependencies(torch) {
                     // Up to 2.14 the first that is missing ends the row; libnvToolsExt may be.
                     let required = !since(&[2, 15]) && dependency.0 != "nvtx";
-                    if !self.open_dependency(site, torch, dependency) && required {
-                        break;
+                    match self.open_dependency(site, torch, dependency) {
+                        Opened::Yes => {}
+                        Opened::NoFile if !required => {}
+                        Opened::NoFile | Opened::Failed => break,
                     }
                 }
             }
@@ -108,8 +118,8 @@ impl<'a> Process<'a> {
         self.unmet.clear();
     }
 
-    /// Opens the first file of that name in the site folders. False where there is none.
-    fn open_dependency(&mut self, site: &[HostPath], torch: &Torch, (folder, start, ..): &Dependency) -> bool {
+    /// Opens the first file of that name in the site folders.
+    fn open_dependency(&mut self, site: &[HostPath], torch: &Torch, (folder, start, ..): &Dependency) -> Opened {
         let joint = torch.cuda.filter(|_| torch.version.at_least(&[2, 9])).map(|cuda| format!("nvidia/cu{}/lib", cuda.major));
         let beside = torch.version.at_least(&[2, 6]).then(|| format!("{folder}/lib"));
         let folders = [Some(format!("nvidia/{folder}/lib")), joint, beside];
@@ -117,12 +127,10 @@ impl<'a> Process<'a> {
             let mut below = folders.iter().flatten().map(|folder| site.join(folder));
             below.find_map(|folder| self.first_in(&folder, start))
         });
-        match found {
-            Some(path) => {
-                self.open(&path.to_string(), PROGRAM);
-                true
-            }
-            None => false,
+        match found.map(|path| self.open(&path.to_string(), PROGRAM)) {
+            Some(Some(_)) => Opened::Yes,
+            Some(None) => Opened::Failed,
+            None => Opened::NoFile,
         }
     }
 
@@ -153,6 +161,6 @@ fn dependencies(torch: &Torch) -> impl Iterator<Item = &'static Dependency> {
 impl Process<'_> {
     /// Whether the import ends in an error about a library.
     pub fn import_fails(&self) -> bool {
-        self.unmet.iter().any(|unmet| matches!(unmet.answer, Answer::NotFound { .. } | Answer::Refused { .. }))
+        self.unmet.iter().any(Unmet::is_certain)
     }
 }

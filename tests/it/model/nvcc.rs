@@ -4,9 +4,11 @@ use super::{Draw, machine, script};
 use crate::util::{lab, trial_with};
 use ds_doctor::facts::observed::Observed;
 use ds_doctor::knowledge::Knowledge;
+use ds_doctor::model::arch_list::{self, Reader};
 use ds_doctor::model::build::BuildPath;
 use ds_doctor::model::cuda_home::cuda_home;
 use ds_doctor::model::host_compiler::{ChosenBy, nvcc_host};
+use ds_doctor::version::{Suffix, Target};
 use libtest_mimic::Trial;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -22,7 +24,70 @@ pub fn trials() -> Vec<Trial> {
         trial_with("model::host_compiler_of_nvcc_13_0", need("pip-cu130"), |kit| drawn(&Kit::of_pip(&kit, "13.0.88"), 120)),
         trial_with("model::host_compiler_of_nvcc_13_5", need("pip-cu135"), |kit| drawn(&Kit::of_pip(&kit, "13.5.37"), 60)),
         trial_with("model::host_compiler_of_debians_nvcc_11_8", need("deb-cuda118"), |tree| drawn(&Kit::of_debian(&tree), 60)),
+        trial_with("model::targets_that_nvcc_refuses", need("pip-cu130"), |kit| refusals(&kit)),
     ]
+}
+
+/// What nvcc says to one `-gencode` flag, and what the reader that imitates it says.
+fn refusals(site: &Path) {
+    let nvcc = site.join("nvidia/cu13/bin/nvcc");
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("m.cu"), "int x;\n").unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(&nvcc).args(args).current_dir(folder.path()).env_clear().env("PATH", "/usr/bin:/bin").output().unwrap();
+        (output.status.success(), format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+    };
+    let listed = run(&["--list-gpu-code"]).1;
+    let mut targets: Vec<Target> = listed.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    // The list leaves out the specific and the family forms.
+    let more: Vec<Target> = targets.iter().filter(|t| t.capability.major >= 9).flat_map(|t| suffixed(*t)).collect();
+    targets.extend(more);
+    assert!(targets.len() > 12, "{listed}");
+    let archs = ["60", "75", "80", "86", "90", "90a", "100f", "103", "1.", "860", "８６", "80,9", "80,8", "Am", "", "-86"];
+    let mut pairs: Vec<(String, String)> = archs.iter().map(|arch| (format!("compute_{arch}"), format!("sm_{arch}"))).collect();
+    for (arch, code) in [
+        ("80", "sm_75"),
+        ("80", "sm_90"),
+        ("90", "sm_90a"),
+        ("90a", "sm_90"),
+        ("90a", "sm_90a"),
+        ("75", "sm_60"),
+        ("80", "compute_80"),
+        ("90a", "compute_90a"),
+        ("100f", "sm_103f"),
+        ("100f", "sm_103"),
+        ("100f", "sm_103a"),
+        ("100f", "sm_120f"),
+        ("100", "sm_100f"),
+        ("100a", "sm_103a"),
+        ("103", "sm_100f"),
+    ] {
+        pairs.push((format!("compute_{arch}"), code.to_owned()));
+    }
+    let (mut taken, mut refused) = (0, 0);
+    for (arch, code) in pairs {
+        let flag = format!("-gencode=arch={arch},code={code}");
+        let (fine, said) = run(&[&flag, "--dryrun", "-c", "m.cu"]);
+        match arch_list::read(&Knowledge::embedded(), &Reader::Nvcc(&targets), Some(&flag)) {
+            Ok(_) => {
+                assert!(fine, "{flag}: {said}");
+                taken += 1;
+            }
+            Err(refusal) => {
+                assert!(!fine && said.contains(&refusal.message), "{flag}: {said}\n{}", refusal.message);
+                refused += 1;
+            }
+        }
+    }
+    assert!(taken > 8 && refused > 8, "{taken} {refused}");
+}
+
+fn suffixed(target: Target) -> Vec<Target> {
+    [Suffix::Specific, Suffix::Family]
+        .into_iter()
+        .filter(|suffix| *suffix == Suffix::Specific || target.capability.major >= 10)
+        .map(|suffix| Target { suffix: Some(suffix), ..target })
+        .collect()
 }
 
 /// A toolkit made of links to a real one, in a folder of its own, beside compilers that log.
