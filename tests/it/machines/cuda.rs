@@ -11,6 +11,8 @@ pub struct Release {
     nvcc: String,
     /// `12.4.127`
     pub cudart: String,
+    /// `12.4.5.8`, where the tables know it.
+    cublas: Option<String>,
     gcc_max: u32,
     clang_max: u32,
     /// `90a`
@@ -30,6 +32,7 @@ impl Release {
         Self {
             cuda,
             cudart: m.know.releases_of_nvcc(&nvcc).last().map_or_else(|| kit.release.clone(), |release| release.cudart.to_string()),
+            cublas: m.know.releases_of_nvcc(&nvcc).last().and_then(|release| Some(release.cublas.as_ref()?.to_string())),
             gcc_max: kit.gcc_max.or_else(|| row.map(|row| row.max_gcc)).unwrap_or_else(|| unknown()),
             clang_max: kit.clang_max.or_else(|| row.map(|row| row.max_clang)).unwrap_or_else(|| unknown()),
             targets: targets.unwrap_or_else(|| unknown()),
@@ -113,13 +116,14 @@ pub fn libraries(cuda: CudaVersion) -> Vec<Library> {
 }
 
 /// A library of CUDA: its SONAME, and for the runtime the release in its code.
-pub fn library_file(m: &Machine<'_>, (name, version): &Library, cuda: CudaVersion) -> Vec<u8> {
+pub fn library_file(m: &Machine<'_>, (name, version): &Library, cuda: CudaVersion, runpath: Option<&str>) -> Vec<u8> {
     let mut elf = m.tree.library(&format!("lib{name}.so.{version}"));
     match *name {
         "cublas" => elf.needed.insert(0, format!("libcublasLt.so.{version}")),
         "cusolver" | "cusparse" if cuda.major > 11 => elf.needed.insert(0, format!("libnvJitLink.so.{}", cuda.major)),
         _ => {}
     }
+    elf.runpath = runpath.map(str::to_owned);
     if *name == "cudart" {
         elf.code = cudart_code(m.tree.machine, cuda);
         elf.exports = runtime_functions(cuda);
@@ -448,11 +452,15 @@ fn install_libraries(m: &mut Machine<'_>, kit: &Toolkit, release: &Release, plac
         let folder = if maths { &places.math_lib } else { &places.lib };
         let soname = format!("lib{name}.so.{version}");
         if runtime {
-            let bytes = library_file(m, &library, release.cuda);
+            let bytes = library_file(m, &library, release.cuda, (release.cuda.major > 11).then_some("$ORIGIN"));
             if kit.layout == Layout::Pip {
                 m.tree.file(&format!("{folder}/{soname}"), bytes);
             } else {
-                let full = if name == "cudart" { release.cudart.clone() } else { format!("{version}.3.1.{}", release.cuda.minor) };
+                let full = match name {
+                    "cudart" | "nvrtc" | "nvJitLink" => release.cudart.clone(),
+                    "cublas" | "cublasLt" if release.cublas.is_some() => release.cublas.clone().unwrap_or_default(),
+                    _ => format!("{version}.3.1.{}", release.cuda.minor),
+                };
                 m.tree.file(&format!("{folder}/lib{name}.so.{full}"), bytes);
                 m.tree.link(&format!("{folder}/{soname}"), &format!("lib{name}.so.{full}"));
             }

@@ -239,7 +239,13 @@ fn cuda_libraries(m: &mut Machine<'_>, site: &str, folder: &str, cuda: CudaVersi
                     other => other,
                 };
                 let package = if cuda.major >= 14 { format!("cu{}", cuda.major) } else { package.to_owned() };
-                m.tree.file(&format!("{site}/nvidia/{package}/lib/{soname}"), cuda::library_file(m, library, cuda));
+                // NVIDIA's packages find one another by RUNPATH, which the loader asks only after LD_LIBRARY_PATH.
+                let runpath = match library.0 {
+                    "cusparse" if cuda.major < 13 => "$ORIGIN/../../nvjitlink/lib",
+                    "cusolver" if cuda.major < 13 => "$ORIGIN/../../cublas/lib:$ORIGIN/../../cusparse/lib:$ORIGIN/../../nvjitlink/lib",
+                    _ => "$ORIGIN",
+                };
+                m.tree.file(&format!("{site}/nvidia/{package}/lib/{soname}"), cuda::library_file(m, library, cuda, Some(runpath)));
                 if !["nvJitLink", "nvToolsExt", "cusolver"].contains(&library.0) {
                     names.push(soname);
                 }
