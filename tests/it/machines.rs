@@ -58,7 +58,7 @@ impl Case {
             let root = folder.path().join("root");
             std::fs::create_dir(&root).unwrap();
             let env = machine::build(&manifest, &root);
-            let built = Built { manifest, root, env, folder };
+            let built = Built { manifest, root, env, folder, live: OnceLock::new(), whole: OnceLock::new() };
             built.write_env("env", &built.env);
             built
         })
@@ -70,6 +70,10 @@ struct Built {
     root: PathBuf,
     env: BTreeMap<String, String>,
     folder: tempfile::TempDir,
+    /// What `check` says of the tree.
+    live: OnceLock<(Output, Said)>,
+    /// The snapshot with all paths and names.
+    whole: OnceLock<PathBuf>,
 }
 
 impl Built {
@@ -103,6 +107,14 @@ impl Built {
         let out = self.run(&["check", "--format", "json"], env);
         let said = Said::read(&out);
         (out, said)
+    }
+
+    fn live(&self) -> &(Output, Said) {
+        self.live.get_or_init(|| self.check("env"))
+    }
+
+    fn whole(&self) -> &Path {
+        self.whole.get_or_init(|| self.snapshot("whole.json", false))
     }
 
     fn snapshot(&self, name: &str, redact: bool) -> PathBuf {
@@ -157,7 +169,7 @@ fn set(list: &[String]) -> BTreeSet<String> {
 /// `check` says what the manifest says, and its exit code and verdict follow from that.
 fn judged(built: &Built) {
     let manifest = &built.manifest;
-    let (out, said) = built.check("env");
+    let (out, said) = built.live();
     let exit = manifest.exit.unwrap_or(i32::from(!manifest.expect.is_empty()));
     let verdict = manifest.verdict.clone().unwrap_or_else(|| {
         let word = match (manifest.expect.is_empty(), exit) {
@@ -194,9 +206,9 @@ fn judged(built: &Built) {
 fn saved(built: &Built) {
     let (_, assume) = built.arguments();
     let from = |file: &Path, command: &[&str]| Doctor::new([]).args(command).args(&assume).arg("--from").arg(file).run();
-    let (_, live) = built.check("env");
+    let (_, live) = built.live();
 
-    let whole = from(&built.snapshot("whole.json", false), &["check", "--format", "json"]);
+    let whole = from(built.whole(), &["check", "--format", "json"]);
     let loaded = Said::read(&whole);
     assert_eq!(loaded.json, live.json, "judged from the saved snapshot, then from the tree");
 

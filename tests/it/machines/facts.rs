@@ -9,7 +9,7 @@ use ds_doctor::version::{CudaVersion, Dotted};
 use std::path::Path;
 
 pub fn agree(built: &Built) {
-    let text = std::fs::read(built.snapshot("facts.json", false)).unwrap();
+    let text = std::fs::read(built.whole()).unwrap();
     let facts: Snapshot = serde_json::from_slice(&text).unwrap();
     let manifest = &built.manifest;
     let mut wrong: Vec<String> = Vec::new();
