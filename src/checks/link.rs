@@ -33,6 +33,9 @@ const CORE: &[&str] = &[
     "cusolver_common.h",
 ];
 
+/// CUDA 10 has no such header, and torch for it asks for none.
+const BF16_SINCE: CudaVersion = CudaVersion::new(11, 0);
+
 /// `cuda_fp16.h` includes it from here on, and it is a part of its own (CCCL).
 const NV_TARGET_SINCE: CudaVersion = CudaVersion::new(12, 0);
 
@@ -52,8 +55,8 @@ fn hidden_in<'a>(toolkit: &'a Toolkit, header: &str) -> Option<&'a HostPath> {
         .map(|folder| &folder.path)
 }
 
-fn in_variable(case: &Case<'_>, names: &[&str], folder: &Path) -> bool {
-    names.iter().any(|name| case.facts.env.entries(name).iter().any(|entry| entry == folder))
+fn in_variable(case: &Case<'_>, names: &[&str], is: impl Fn(&Path) -> bool) -> bool {
+    names.iter().any(|name| case.facts.env.entries(name).iter().any(|entry| is(entry)))
 }
 
 const INCLUDE_VARIABLES: &[&str] = &["CPATH", "CPLUS_INCLUDE_PATH"];
@@ -72,8 +75,8 @@ fn targets_layout(case: &Case<'_>) -> Judgement {
             && folder.headers.iter().any(|name| name == "cuda_runtime_api.h")
     });
     let lib = toolkit.libs.iter().find(|folder| folder.kind == LibFolderKind::Targets && has(folder, "cudart"));
-    let include = include.filter(|folder| !torch_sees("cuda_runtime_api.h") && !in_variable(case, INCLUDE_VARIABLES, &folder.path));
-    let lib = lib.filter(|folder| !linker_finds(case, toolkit, "cudart") && !in_variable(case, &["LIBRARY_PATH"], &folder.path));
+    let include = include.filter(|folder| !torch_sees("cuda_runtime_api.h") && !in_variable(case, INCLUDE_VARIABLES, |entry| folder.is(entry)));
+    let lib = lib.filter(|folder| !linker_finds(case, toolkit, "cudart") && !in_variable(case, &["LIBRARY_PATH"], |entry| folder.is(entry)));
     let (what, then) = match (&include, &lib) {
         (None, None) => return Ok(Verdict::Pass),
         (Some(_), Some(_)) => (
@@ -118,9 +121,11 @@ fn headers(case: &Case<'_>) -> Judgement {
     if toolkit.nvcc.get("nvcc")?.is_none() {
         return Ok(Verdict::not_applicable("no nvcc in the toolkit"));
     }
+    let before_bf16 = toolkit.release().is_some_and(|release| release < BF16_SINCE);
+    let core = CORE.iter().copied().filter(|header| !(before_bf16 && *header == "cuda_bf16.h"));
     let target = toolkit.release().is_some_and(|release| release >= NV_TARGET_SINCE).then_some("nv/target");
     let missing: Vec<&str> =
-        CORE.iter().copied().chain(target).filter(|header| !reachable(toolkit, header) && !found_by_variable(case, header)).collect();
+        core.chain(target).filter(|header| !reachable(toolkit, header) && !found_by_variable(case, header)).collect();
     let Some(first) = missing.first() else { return Ok(Verdict::Pass) };
     let names: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
     let include = toolkit.root.join("include");
@@ -153,7 +158,7 @@ fn found_by_variable(case: &Case<'_>, header: &str) -> bool {
     case.toolkits()
         .iter()
         .flat_map(|toolkit| &toolkit.includes)
-        .any(|folder| folder.headers.iter().any(|name| name == header) && in_variable(case, INCLUDE_VARIABLES, &folder.path))
+        .any(|folder| folder.headers.iter().any(|name| name == header) && in_variable(case, INCLUDE_VARIABLES, |entry| folder.is(entry)))
 }
 
 /// The packages that hold what is missing, by header or library: stem, name in NVIDIA's Python packages of CUDA 13, name in NVIDIA's deb
@@ -223,7 +228,7 @@ fn linker_finds(case: &Case<'_>, toolkit: &Toolkit, library: &str) -> bool {
     let named = case.facts.env.entries("LIBRARY_PATH");
     let loader = case.facts.loader.value();
     let known = |folder: &Path| {
-        let of_toolkit = case.toolkits().iter().flat_map(|toolkit| &toolkit.libs).any(|lib| *lib.path == *folder && serves(lib, library));
+        let of_toolkit = case.toolkits().iter().flat_map(|toolkit| &toolkit.libs).any(|lib| lib.is(folder) && serves(lib, library));
         of_toolkit || loader.is_some_and(|loader| loader.at(folder, &name).is_some())
     };
     passed
@@ -232,13 +237,20 @@ fn linker_finds(case: &Case<'_>, toolkit: &Toolkit, library: &str) -> bool {
         || loader.is_some_and(|loader| loader.default_folders.iter().any(|folder| known(folder)))
 }
 
+/// The first of these variables that asks DeepSpeed to pre-build.
+fn asked<'n>(case: &Case<'_>, names: &[&'n str]) -> Option<&'n str> {
+    names.iter().copied().find(|name| case.facts.env.text(name).is_some_and(|value| value != "0"))
+}
+
 /// Libraries that a build links beside libcudart, and for whom. DeepSpeed's host ops linked them until 0.19.7.
 fn linked(case: &Case<'_>) -> Vec<(&'static str, Severity, &'static str)> {
     let mut all = vec![("cudart", Severity::Error, "every CUDA extension")];
     let old = case.deepspeed().ok().flatten().is_some_and(|deepspeed| !deepspeed.version.at_least(&[0, 19, 7]));
     if old {
-        all.push(("curand", Severity::Warning, "DeepSpeed's cpu_adam, cpu_adagrad and cpu_lion (offload)"));
-        all.push(("cublas", Severity::Warning, "DeepSpeed's cpu_adam, cpu_adagrad and cpu_lion (offload)"));
+        const OPS: [&str; 4] = ["DS_BUILD_OPS", "DS_BUILD_CPU_ADAM", "DS_BUILD_CPU_ADAGRAD", "DS_BUILD_CPU_LION"];
+        let severity = if asked(case, &OPS).is_some() { Severity::Error } else { Severity::Warning };
+        all.push(("curand", severity, "DeepSpeed's cpu_adam, cpu_adagrad and cpu_lion (offload)"));
+        all.push(("cublas", severity, "DeepSpeed's cpu_adam, cpu_adagrad and cpu_lion (offload)"));
     }
     all
 }
@@ -325,10 +337,7 @@ fn libcuda(case: &Case<'_>) -> Judgement {
     if case.deepspeed()?.is_none() {
         return Ok(Verdict::not_applicable("no DeepSpeed"));
     }
-    let asked = ["DS_BUILD_OPS", "DS_BUILD_AIO", "DS_BUILD_GDS"]
-        .into_iter()
-        .find(|name| case.facts.env.text(name).is_some_and(|value| value != "0"));
-    let Some(asked) = asked else { return Ok(Verdict::not_applicable("neither async_io nor gds is asked for")) };
+    let Some(asked) = asked(case, &["DS_BUILD_OPS", "DS_BUILD_AIO", "DS_BUILD_GDS"]) else { return Ok(Verdict::not_applicable("neither async_io nor gds is asked for")) };
     case.facts.loader.get("libraries")?;
     if linker_finds(case, toolkit, "cuda") {
         return Ok(Verdict::Pass);
@@ -360,7 +369,7 @@ fn cub(case: &Case<'_>) -> Judgement {
                 other.real != toolkit.real
                     && other.release() != toolkit.release()
                     && other.includes.iter().any(|folder| {
-                        *folder.path == *entry
+                        folder.is(&entry)
                             && folder.headers.iter().any(|header| header == "cub/cub.cuh" || header == "thrust/version.h")
                     })
             });

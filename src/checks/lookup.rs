@@ -288,7 +288,7 @@ fn order(case: &Case<'_>) -> Judgement {
                 && toolkit
                     .libs
                     .iter()
-                    .any(|folder| folder.kind != LibFolderKind::Stubs && *folder.path == *entry && !folder.files.is_empty())
+                    .any(|folder| folder.kind != LibFolderKind::Stubs && folder.is(entry) && !folder.files.is_empty())
         });
         if let Some(toolkit) = owner {
             named.entry(&toolkit.real).or_default().push((Source::entry("LD_LIBRARY_PATH", index + 1), toolkit, HostPath::new(entry)));

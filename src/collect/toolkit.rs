@@ -79,8 +79,8 @@ fn renamed(mut toolkit: Toolkit, root: &Root) -> Toolkit {
     }
     toolkit.stated.iter_mut().for_each(|stated| rename(&mut stated.path));
     toolkit.parts.iter_mut().filter_map(|part| part.path.as_mut()).for_each(rename);
-    toolkit.includes.iter_mut().for_each(|folder| rename(&mut folder.path));
-    toolkit.libs.iter_mut().for_each(|folder| rename(&mut folder.path));
+    toolkit.includes.iter_mut().for_each(|folder| std::iter::once(&mut folder.path).chain(&mut folder.also).for_each(&rename));
+    toolkit.libs.iter_mut().for_each(|folder| std::iter::once(&mut folder.path).chain(&mut folder.also).for_each(&rename));
     if let Some(limits) = toolkit.host_limits.value_mut() {
         rename(&mut limits.path);
     }

@@ -5,6 +5,7 @@ use super::raw::HostPath;
 use super::source::Source;
 use crate::version::{CudaVersion, Dotted, Target};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Toolkit {
@@ -116,7 +117,11 @@ pub struct Part {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncludeFolder {
+    /// As builds name it: `$root/include`, also where that is a link.
     pub path: HostPath,
+    /// Its other names: `$root/targets/x86_64-linux/include`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<HostPath>,
     /// Whether a torch build has it on its include path (`$CUDA_HOME/include`, or a compiler default).
     pub searched_by_torch: bool,
     /// Whether this nvcc adds it by itself (nvcc.profile).
@@ -128,7 +133,11 @@ pub struct IncludeFolder {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibFolder {
+    /// As builds name it: `$root/lib64`, also where that is a link.
     pub path: HostPath,
+    /// Its other names: `$root/targets/x86_64-linux/lib`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<HostPath>,
     pub kind: LibFolderKind,
     /// File names of CUDA libraries, versioned and not: `libcudart.so`, `libcudart.so.12.4.127`, `libcudart_static.a`. Links to nothing are in `broken`.
     #[serde(default)]
@@ -188,6 +197,20 @@ pub const HEADERS: &[&str] = &[
     "nvtx3/nvToolsExt.h",
     "thrust/version.h",
 ];
+
+impl IncludeFolder {
+    /// Whether this is a name of the folder.
+    pub fn is(&self, path: &Path) -> bool {
+        *self.path == *path || self.also.iter().any(|name| **name == *path)
+    }
+}
+
+impl LibFolder {
+    /// Whether this is a name of the folder.
+    pub fn is(&self, path: &Path) -> bool {
+        *self.path == *path || self.also.iter().any(|name| **name == *path)
+    }
+}
 
 impl Toolkit {
     /// The release of its nvcc, else the one its files state. The compiler comes first because it is what torch and DeepSpeed ask.

@@ -18,7 +18,7 @@ use crate::facts::toolkit::{HEADERS, HostLimits, IncludeFolder, Layout, Nvcc, Nv
 use crate::host::Kind;
 use crate::version::Dotted;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::thread;
 
 /// Programs nvcc starts.
@@ -95,6 +95,12 @@ impl View<'_> {
             Ok(real) => real.strip_prefix(self.real).map(|below| self.root.join(below)).unwrap_or(real),
             Err(_) => search::tidy(path),
         }
+    }
+
+    /// A folder's name as builds write it, links in it kept; the real one where it was reached by `..`.
+    pub fn folder_name(&self, path: &Path) -> HostPath {
+        let climbs = path.components().any(|part| part == Component::ParentDir);
+        HostPath::new(if climbs { self.name(path) } else { search::tidy(path) })
     }
 
     /// The profile beside nvcc; `None` where there is none.
@@ -181,11 +187,15 @@ impl View<'_> {
         }
         let real = |path: &Path| self.look.host.real_path(path).ok();
         let by_nvcc: BTreeSet<PathBuf> = profile.includes.iter().filter_map(|path| real(path)).collect();
-        let mut seen = BTreeSet::new();
-        let mut found = Vec::new();
+        let mut seen: Vec<PathBuf> = Vec::new();
+        let mut found: Vec<IncludeFolder> = Vec::new();
         for candidate in candidates {
             let Some(real) = real(&candidate).filter(|real| self.look.host.is_folder(real)) else { continue };
-            if !seen.insert(real.clone()) {
+            let path = self.folder_name(&candidate);
+            if let Some(known) = seen.iter().position(|known| *known == real).and_then(|at| found.get_mut(at)) {
+                if !known.is(&path) {
+                    known.also.push(path);
+                }
                 continue;
             }
             let default = COMPILER_DEFAULTS.iter().any(|folder| candidate == Path::new(folder));
@@ -195,11 +205,13 @@ impl View<'_> {
                 continue;
             }
             found.push(IncludeFolder {
-                path: self.name(&candidate).into(),
+                path,
+                also: Vec::new(),
                 searched_by_torch: candidate == own || default,
                 searched_by_nvcc: default || by_nvcc.contains(&real),
                 headers,
             });
+            seen.push(real);
         }
         found
     }

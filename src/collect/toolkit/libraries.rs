@@ -8,7 +8,6 @@ use crate::facts::raw::HostPath;
 use crate::facts::toolkit::{Layout, LibFolder, LibFolderKind};
 use crate::host::{Entry, Host, Kind};
 use crate::version::Dotted;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Starts of CUDA's library names, behind `lib`.
@@ -62,11 +61,18 @@ pub fn look(view: &View<'_>, layout: Layout, profile: &Profile) -> (Vec<LibFolde
     candidates.extend(profile.libraries.iter().filter(|path| !path.ends_with("stubs")).map(|path| (path.clone(), Targets)));
     let stubs: Vec<_> = candidates.iter().map(|(folder, _)| (folder.join("stubs"), Stubs)).collect();
     candidates.extend(stubs);
-    let mut seen = BTreeSet::new();
-    let mut found = Vec::new();
+    let mut seen: Vec<PathBuf> = Vec::new();
+    let mut found: Vec<LibFolder> = Vec::new();
     for (candidate, kind) in candidates {
         let Ok(real) = host.real_path(&candidate) else { continue };
-        if !host.is_folder(&real) || !seen.insert(real.clone()) {
+        if !host.is_folder(&real) {
+            continue;
+        }
+        let path = view.folder_name(&candidate);
+        if let Some(known) = seen.iter().position(|known| *known == real).and_then(|at| found.get_mut(at)) {
+            if !known.is(&path) {
+                known.also.push(path);
+            }
             continue;
         }
         let entries = view.look.folders.get(&real, || {
@@ -77,7 +83,8 @@ pub fn look(view: &View<'_>, layout: Layout, profile: &Profile) -> (Vec<LibFolde
         let (files, broken): (Vec<&Entry>, Vec<&Entry>) =
             entries.iter().filter(|entry| entry.kind != Kind::Folder).partition(|entry| opens(host, &real, entry));
         let names = |entries: Vec<&Entry>| entries.iter().map(|entry| entry.name.to_string_lossy().into_owned()).collect();
-        found.push(LibFolder { path: view.name(&candidate).into(), kind, files: names(files), broken: names(broken) });
+        seen.push(real);
+        found.push(LibFolder { path, also: Vec::new(), kind, files: names(files), broken: names(broken) });
     }
     let cudart = cudart(view, &found);
     (found, cudart)
