@@ -75,8 +75,10 @@ fn targets_layout(case: &Case<'_>) -> Judgement {
             && folder.headers.iter().any(|name| name == "cuda_runtime_api.h")
     });
     let lib = toolkit.libs.iter().find(|folder| folder.kind == LibFolderKind::Targets && has(folder, "cudart"));
-    let include = include.filter(|folder| !torch_sees("cuda_runtime_api.h") && !in_variable(case, INCLUDE_VARIABLES, |entry| folder.is(entry)));
-    let lib = lib.filter(|folder| !linker_finds(case, toolkit, "cudart") && !in_variable(case, &["LIBRARY_PATH"], |entry| folder.is(entry)));
+    let include =
+        include.filter(|folder| !torch_sees("cuda_runtime_api.h") && !in_variable(case, INCLUDE_VARIABLES, |entry| folder.is(entry)));
+    let lib =
+        lib.filter(|folder| !linker_finds(case, toolkit, "cudart") && !in_variable(case, &["LIBRARY_PATH"], |entry| folder.is(entry)));
     let (what, then) = match (&include, &lib) {
         (None, None) => return Ok(Verdict::Pass),
         (Some(_), Some(_)) => (
@@ -124,8 +126,7 @@ fn headers(case: &Case<'_>) -> Judgement {
     let before_bf16 = toolkit.release().is_some_and(|release| release < BF16_SINCE);
     let core = CORE.iter().copied().filter(|header| !(before_bf16 && *header == "cuda_bf16.h"));
     let target = toolkit.release().is_some_and(|release| release >= NV_TARGET_SINCE).then_some("nv/target");
-    let missing: Vec<&str> =
-        core.chain(target).filter(|header| !reachable(toolkit, header) && !found_by_variable(case, header)).collect();
+    let missing: Vec<&str> = core.chain(target).filter(|header| !reachable(toolkit, header) && !found_by_variable(case, header)).collect();
     let Some(first) = missing.first() else { return Ok(Verdict::Pass) };
     let names: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
     let include = toolkit.root.join("include");
@@ -337,7 +338,9 @@ fn libcuda(case: &Case<'_>) -> Judgement {
     if case.deepspeed()?.is_none() {
         return Ok(Verdict::not_applicable("no DeepSpeed"));
     }
-    let Some(asked) = asked(case, &["DS_BUILD_OPS", "DS_BUILD_AIO", "DS_BUILD_GDS"]) else { return Ok(Verdict::not_applicable("neither async_io nor gds is asked for")) };
+    let Some(asked) = asked(case, &["DS_BUILD_OPS", "DS_BUILD_AIO", "DS_BUILD_GDS"]) else {
+        return Ok(Verdict::not_applicable("neither async_io nor gds is asked for"));
+    };
     case.facts.loader.get("libraries")?;
     if linker_finds(case, toolkit, "cuda") {
         return Ok(Verdict::Pass);
@@ -369,8 +372,7 @@ fn cub(case: &Case<'_>) -> Judgement {
                 other.real != toolkit.real
                     && other.release() != toolkit.release()
                     && other.includes.iter().any(|folder| {
-                        folder.is(&entry)
-                            && folder.headers.iter().any(|header| header == "cub/cub.cuh" || header == "thrust/version.h")
+                        folder.is(&entry) && folder.headers.iter().any(|header| header == "cub/cub.cuh" || header == "thrust/version.h")
                     })
             });
             let Some(other) = owner else { continue };

@@ -285,10 +285,7 @@ fn order(case: &Case<'_>) -> Judgement {
     for (index, entry) in case.facts.env.entries("LD_LIBRARY_PATH").iter().enumerate() {
         let owner = case.toolkits().iter().find(|toolkit| {
             toolkit.layout != Layout::Distribution
-                && toolkit
-                    .libs
-                    .iter()
-                    .any(|folder| folder.kind != LibFolderKind::Stubs && folder.is(entry) && !folder.files.is_empty())
+                && toolkit.libs.iter().any(|folder| folder.kind != LibFolderKind::Stubs && folder.is(entry) && !folder.files.is_empty())
         });
         if let Some(toolkit) = owner {
             named.entry(&toolkit.real).or_default().push((Source::entry("LD_LIBRARY_PATH", index + 1), toolkit, HostPath::new(entry)));

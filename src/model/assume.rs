@@ -180,7 +180,13 @@ fn toolkit(facts: &mut Snapshot, know: &Knowledge, cuda: CudaVersion, version: D
         nvcc: Observed::seen(nvcc),
         stated: Vec::new(),
         parts: Vec::new(),
-        includes: vec![IncludeFolder { path: root.join("include"), also: Vec::new(), searched_by_torch: true, searched_by_nvcc: true, headers }],
+        includes: vec![IncludeFolder {
+            path: root.join("include"),
+            also: Vec::new(),
+            searched_by_torch: true,
+            searched_by_nvcc: true,
+            headers,
+        }],
         libs: vec![lib(LibFolderKind::Lib64, "lib64", &libraries), lib(LibFolderKind::Stubs, "lib64/stubs", &["libcuda.so"])],
         host_limits: row.map_or_else(
             || Observed::skipped("assumed, and no table knows this release"),

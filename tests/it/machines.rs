@@ -215,6 +215,8 @@ fn saved(built: &Built) {
     let file = built.snapshot("redacted.json", true);
     let redacted = Said::read(&from(&file, &["check", "--format", "json"]));
     assert_eq!((&redacted.roots, &redacted.folded), (&live.roots, &live.folded), "from the redacted snapshot, then from the tree");
-    let exports = from(&file, &["fix", "--print-exports"]);
-    assert_eq!((exports.code, exports.stdout.as_str()), (Some(2), ""), "exports of a redacted snapshot: {}", exports.stderr);
+    if !live.roots.is_empty() {
+        let exports = from(&file, &["fix", "--print-exports"]);
+        assert_eq!((exports.code, exports.stdout.as_str()), (Some(2), ""), "exports of a redacted snapshot: {}", exports.stderr);
+    }
 }
