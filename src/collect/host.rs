@@ -104,8 +104,10 @@ fn is_wsl(host: &dyn Host, kernel: &Observed<String>) -> bool {
         || host.exists(Path::new("/dev/dxg"))
 }
 
-/// Programs that every tree has one of.
-const PROGRAMS: &[&str] = &["/bin/sh", "/usr/bin/env", "/bin/busybox", "/sbin/ldconfig", "/usr/bin/python3"];
+/// Files of which every tree has one; each names the machine it is for and the loader. The C library is a program too.
+pub(super) fn programs() -> impl Iterator<Item = &'static str> {
+    ["/bin/sh", "/usr/bin/env", "/bin/busybox", "/sbin/ldconfig"].into_iter().chain(LIBC.iter().copied()).chain(["/usr/bin/python3"])
+}
 
 fn machine(host: &dyn Host) -> Observed<String> {
     if let Some(system) = host.system() {
@@ -113,13 +115,13 @@ fn machine(host: &dyn Host) -> Observed<String> {
     }
     match tree_machine(host) {
         Some(machine) => Observed::seen(machine),
-        None => Observed::absent(PROGRAMS.iter().copied()),
+        None => Observed::absent(programs()),
     }
 }
 
 /// As `uname -m` would call it.
 fn tree_machine(host: &dyn Host) -> Option<String> {
-    PROGRAMS.iter().find_map(|program| {
+    programs().find_map(|program| {
         let file = super::open(host, Path::new(program)).ok()?;
         Some(match Elf::open(&file).ok()?.machine() {
             Machine::X86_64 => "x86_64".to_owned(),
@@ -130,7 +132,7 @@ fn tree_machine(host: &dyn Host) -> Option<String> {
 }
 
 /// Where the distributions keep the C library.
-pub(super) const LIBC: &[&str] = &[
+const LIBC: &[&str] = &[
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/lib/aarch64-linux-gnu/libc.so.6",
     "/lib64/libc.so.6",
@@ -202,7 +204,7 @@ fn tegra(host: &dyn Host) -> Option<String> {
 }
 
 /// The SIMD sets that compilers and DeepSpeed's builders ask for, by the start of their names.
-const SIMD: &[&str] = &["sse", "ssse", "avx", "amx", "fma", "f16c", "neon", "asimd", "sve", "sme", "bf16", "i8mm", "altivec", "vsx"];
+const SIMD: &[&str] = &["sse", "ssse", "avx", "amx", "fma", "f16c", "neon", "asimd", "sve", "bf16", "i8mm", "altivec", "vsx"];
 
 fn cpu(host: &dyn Host) -> Observed<Cpu> {
     const PATH: &str = "/proc/cpuinfo";
@@ -284,5 +286,89 @@ fn work_folder(host: &dyn Host, mounts: &[mount::Mount], purpose: FolderPurpose,
         size: space.map(|space| space.size),
         writable: system.map(|(system, folder)| system.may_write(folder)),
         nearest: nearest.map(Into::into),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+    use crate::host::{Environment, Rooted};
+    use std::fs;
+
+    fn tree(env: &[(&str, &str)], files: &[(&str, &str)]) -> HostFacts {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let env: Environment = env.iter().map(|(k, v)| (k.into(), v.into())).collect();
+        collect(&Rooted::new(dir.path(), env).unwrap())
+    }
+
+    #[test]
+    fn os_release_files() {
+        let read = os_release(
+            "PRETTY_NAME=\"Rocky Linux 9.4 (Blue Onyx)\"\nID='rocky'\nID_LIKE=\"rhel centos fedora\"\n# x\nVERSION_ID=\"9.4\"\n",
+        );
+        assert_eq!((read.id.as_str(), read.version.as_deref(), read.id_like.len()), ("rocky", Some("9.4"), 3));
+        assert_eq!(read.pretty, "Rocky Linux 9.4 (Blue Onyx)");
+        assert_eq!(os_release("ID=\nNAME=\"unclosed\n\0").id, "linux");
+    }
+
+    #[test]
+    fn glibcs_words() {
+        let read = |text| banner(text).map(|version| version.text);
+        assert_eq!(read("GNU C Library (Debian GLIBC 2.36-9+deb12u10) stable release version 2.36.\n"), Some("2.36".into()));
+        assert_eq!(read("GNU C Library (GNU libc) development release version 2.41.9000."), Some("2.41.9000".into()));
+        assert_eq!(read("GNU C Library"), None);
+    }
+
+    #[test]
+    fn signs_of_containers() {
+        let kind = |env: &[(&str, &str)], files: &[(&str, &str)]| tree(env, files).container.unwrap_or_default();
+        assert_eq!(kind(&[], &[(".dockerenv", "")]), "docker");
+        assert_eq!(kind(&[("KUBERNETES_SERVICE_HOST", "10.0.0.1")], &[(".dockerenv", "")]), "kubernetes");
+        assert_eq!(kind(&[("APPTAINER_CONTAINER", "/x.sif")], &[("run/.containerenv", "")]), "apptainer");
+        assert_eq!(kind(&[], &[("run/.containerenv", "")]), "podman");
+        assert_eq!(kind(&[], &[("proc/1/cgroup", "1:name=systemd:/lxc/x\n")]), "lxc");
+        assert_eq!(kind(&[("container", "systemd-nspawn")], &[]), "systemd-nspawn");
+        assert_eq!(kind(&[], &[("proc/1/cgroup", "0::/init.scope\n")]), "");
+    }
+
+    #[test]
+    fn wsl_and_jetson() {
+        let wsl = tree(&[], &[("proc/version", "Linux version 5.15.167.4-microsoft-standard-WSL2 (root@x)\n")]);
+        assert!(wsl.wsl && wsl.tegra.is_none());
+        let jetson = tree(&[], &[("proc/device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0")]);
+        assert_eq!(jetson.tegra.as_deref(), Some("NVIDIA Jetson AGX Orin Developer Kit"));
+        assert_eq!(tree(&[], &[("proc/device-tree/model", "Raspberry Pi 5\0")]).tegra, None);
+    }
+
+    #[test]
+    fn processors() {
+        let x86 = tree(
+            &[],
+            &[("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu sme avx2 avx512f sse4_2\n\nprocessor\t: 1\n")],
+        );
+        assert_eq!(
+            x86.cpu,
+            Observed::seen(Cpu { count: 2, model: "AMD EPYC".into(), flags: ["avx2", "avx512f", "sse4_2"].map(str::to_owned).into() })
+        );
+        let arm = first_cpu("processor\t: 0\nFeatures\t: fp asimd sve i8mm bf16\nCPU implementer\t: 0x41\n");
+        assert_eq!(arm.flags, ["asimd", "sve", "i8mm", "bf16"]);
+        assert_eq!(first_cpu("\0\u{fffd}:"), Cpu::default());
+    }
+
+    #[test]
+    fn files_that_are_none() {
+        let facts = tree(
+            &[("TMPDIR", "/none/tmp")],
+            &[("etc/os-release/x", ""), ("proc/stat", "cpu 1\n"), ("lib/libc.so.6", ""), ("proc/meminfo/x", "")],
+        );
+        assert!(facts.os.is_failed() && facts.booted.is_failed() && facts.glibc.is_failed() && facts.memory.is_failed());
+        let temporary = facts.folder(FolderPurpose::Temporary).unwrap();
+        assert_eq!((&*temporary.path, temporary.nearest.as_deref()), (Path::new("/none/tmp"), Some(Path::new("/"))));
     }
 }

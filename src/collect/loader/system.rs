@@ -4,6 +4,7 @@ use crate::binary::elf::{Elf, summarise};
 use crate::binary::ldcache::{Hwcap, LdCache};
 use crate::binary::read::read_vec;
 use crate::binary::scan::section;
+use crate::collect::host::programs;
 use crate::collect::open;
 use crate::facts::elf::{ElfFacts, Machine};
 use crate::facts::loader::CacheEntry;
@@ -21,11 +22,8 @@ pub struct System {
     pub preload: Vec<HostPath>,
 }
 
-/// Programs that name the loader of this system.
-const PROGRAMS: &[&str] = &["/bin/sh", "/usr/bin/env", "/bin/true", "/usr/bin/python3"];
-
 pub fn look(host: &dyn Host) -> System {
-    let program = PROGRAMS.iter().find_map(|path| summarise(&open(host, Path::new(path)).ok()?).ok());
+    let program = programs().find_map(|path| summarise(&open(host, Path::new(path)).ok()?).ok());
     System { cache: cache(host, program.as_ref()), default_folders: default_folders(host, program.as_ref()), preload: preload(host) }
 }
 
