@@ -52,7 +52,7 @@ fn import_needs_gpu(case: &Case<'_>) -> Judgement {
     .seen(Evidence::new("DS_ACCELERATOR", "cuda").said_by("environment"))
     .then("`import deepspeed` and its setup.py stop with `Found no NVIDIA driver on your system` or `No CUDA GPUs are available`")
     .fix(Fix::unset("DS_ACCELERATOR", "it imports then; CUDA ops are pre-built only without triton or with another release").review())
-    .fix(Fix::advice("or build in an environment without triton, or with DeepSpeed 0.14.5 or 0.19.8, which do not ask").or(1));
+    .fix(Fix::advice("build in an environment without triton, or with DeepSpeed 0.14.5 or 0.19.8, which do not ask").or(1));
     Ok(Verdict::found(finding))
 }
 

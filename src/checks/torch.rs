@@ -149,11 +149,20 @@ fn name(path: BuildPath) -> &'static str {
     }
 }
 
+/// Builds that stop with the same words in one clause.
 fn consequence(stops: &[(BuildPath, Checker, String)]) -> String {
-    let paths: Vec<&str> = stops.iter().map(|(path, ..)| name(*path)).collect();
-    let words = stops.first().map(|(.., message)| message.clone()).unwrap_or_default();
-    let verb = if paths.len() == 1 && !paths[0].ends_with('s') { "stops" } else { "stop" };
-    format!("{} {verb} with `{words}`", join(&paths))
+    let mut clauses: Vec<(Vec<&str>, &str)> = Vec::new();
+    for (path, _, message) in stops {
+        match clauses.iter_mut().find(|(_, words)| words == message) {
+            Some((paths, _)) => paths.push(name(*path)),
+            None => clauses.push((vec![name(*path)], message)),
+        }
+    }
+    let clauses = clauses.into_iter().map(|(paths, words)| {
+        let verb = if paths.len() == 1 && !paths[0].ends_with('s') { "stops" } else { "stop" };
+        format!("{} {verb} with `{words}`", join(&paths))
+    });
+    clauses.collect::<Vec<_>>().join("; ")
 }
 
 fn evidence(case: &Case<'_>, pair: &Pair<'_>, finding: Finding) -> Finding {
@@ -177,7 +186,7 @@ fn cures(case: &Case<'_>, pair: &Pair<'_>, id: &'static str) -> Vec<Fix> {
     }
     let mut fixes = install_toolkit(case, id);
     let next = fixes.iter().map(|fix| fix.choice).max().unwrap_or(0).saturating_add(1);
-    fixes.push(Fix::advice(format!("or install a torch that is built for CUDA {} ({})", pair.nvcc, pair.nvcc.tag())).or(next));
+    fixes.push(Fix::advice(format!("install a torch that is built for CUDA {} ({})", pair.nvcc, pair.nvcc.tag())).or(next));
     fixes
 }
 
@@ -193,7 +202,9 @@ fn major(case: &Case<'_>) -> Judgement {
     let stops = stopped(case, pair.torch);
     let mut then = consequence(&stops);
     if !stops.iter().any(|(path, ..)| *path == BuildPath::Jit) {
-        then.push_str(&format!("; JIT builds check nothing and fail later, for want of `libcudart.so.{}`", pair.nvcc.major));
+        let soname =
+            case.know.toolkit(pair.nvcc).map_or_else(|| format!("libcudart.so.{}", pair.nvcc.major), |row| row.cudart_soname.to_string());
+        then.push_str(&format!("; JIT builds check nothing and fail later, for want of `{soname}`"));
     }
     let finding = Finding::error(ID, format!("`nvcc` is CUDA {} but torch was built for CUDA {}", pair.nvcc, pair.built_for)).then(then);
     let finding = evidence(case, &pair, finding);

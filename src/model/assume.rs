@@ -111,7 +111,12 @@ fn change_python(facts: &mut Snapshot, change: impl FnOnce(&mut Interpreter)) {
     match at.and_then(|at| pythons.get_mut(at)) {
         Some(interpreter) => change(interpreter),
         None => {
-            let mut interpreter = Interpreter { sources: vec![said("--assume")], ..Interpreter::default() };
+            let mut interpreter = Interpreter {
+                sources: vec![said("--assume")],
+                torch: Observed::absent(["not assumed"]),
+                deepspeed: Observed::absent(["not assumed"]),
+                ..Interpreter::default()
+            };
             interpreter.path = HostPath::new(NOWHERE).join("bin/python3");
             change(&mut interpreter);
             pythons.push(interpreter);
@@ -141,7 +146,7 @@ fn torch(version: Dotted, know: &Knowledge) -> Torch {
                 Observed::seen(sass.chain(code.ptx.map(Target::compute)).collect())
             },
         ),
-        cudart: cuda.map(|cuda| format!("libcudart.so.{}", cuda.major)),
+        cudart: cuda.and_then(|cuda| know.toolkit(cuda)).map(|row| row.cudart_soname.to_string()),
         version,
         ..Torch::default()
     }
