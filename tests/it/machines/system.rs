@@ -246,6 +246,12 @@ pub fn gcc(m: &mut Machine<'_>, gcc: &Gcc) {
         if have("g++") {
             m.tree.link(&format!("{bin}/{target}-c++"), &format!("{target}-g++"));
         }
+        if gcc.default {
+            // What conda's packages `gcc` and `gxx` add to those of the target.
+            for (plain, tool) in [("gcc", "gcc"), ("cc", "cc"), ("g++", "g++"), ("c++", "c++")] {
+                m.tree.link(&format!("{bin}/{plain}"), &format!("{target}-{tool}"));
+            }
+        }
     } else if style == Debian && gcc.folder.is_none() {
         for tool in &tools {
             m.tree.exec(&format!("{bin}/{target}-{tool}-{major}"), &driver);
