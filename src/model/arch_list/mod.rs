@@ -5,6 +5,7 @@
 
 mod cover;
 mod deepspeed;
+mod gpus;
 mod native;
 mod print;
 mod python;
@@ -12,6 +13,7 @@ mod torch;
 
 pub use cover::cover;
 pub use deepspeed::{Use, default_list, filter};
+pub use gpus::for_gpus;
 pub use print::{Format, print};
 
 use crate::knowledge::Knowledge;

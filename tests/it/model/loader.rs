@@ -4,11 +4,13 @@ use super::Draw;
 use crate::util::{lab, trial_with};
 use ds_doctor::binary::FileAt;
 use ds_doctor::binary::elf::summarise;
+use ds_doctor::collect;
 use ds_doctor::facts::elf::ElfFacts;
 use ds_doctor::facts::loader::{CacheEntry, FAMILIES, Library, LoaderFacts};
 use ds_doctor::facts::observed::Observed;
 use ds_doctor::facts::snapshot::Snapshot;
 use ds_doctor::facts::torch::Torch;
+use ds_doctor::host::Live;
 use ds_doctor::model::loader::{Answer, Process};
 use libtest_mimic::Trial;
 use serde_json::json;
@@ -476,15 +478,16 @@ fn real_torch(venv: &Path) {
     ] {
         bench.library(&decoys.join(name), Some(name), &[], Tag::None, &[], false);
     }
-    let mut folders: Vec<PathBuf> = fs::read_dir(site.join("nvidia")).unwrap().flatten().map(|entry| entry.path().join("lib")).collect();
-    folders.push(decoys.clone());
-    let env = [("LD_LIBRARY_PATH", decoys.to_string_lossy().into_owned())];
-    let facts = facts(&folders, &env, Path::new("/"));
-    let torch = torch(&site.join("torch"), "2.11.0");
+    let env = [("LD_LIBRARY_PATH", decoys.to_string_lossy().into_owned()), ("PATH", format!("{}/bin:/usr/bin:/bin", venv.display()))];
+    // Facts as they are collected, so that collecting and judging are proved together.
+    let host = Live::with_env(env.iter().map(|(name, value)| ((*name).into(), value.into())).collect());
+    let facts = collect::snapshot(&host, &collect::Options { ask_gpu: false, ..collect::Options::default() });
+    let choice = ds_doctor::model::python::chosen(&facts);
+    let interpreter = choice.interpreter.unwrap_or_else(|| panic!("{choice:?}"));
     let python = venv.join("bin/python");
-    let program = fs::canonicalize(&python).unwrap();
-    let mut process = Process::of_program(&facts, &program.as_path().into(), None, Some(&torch)).unwrap().unwrap();
-    process.import(&[site.as_path().into()], &torch);
+    assert_eq!(interpreter.path.parent(), python.parent());
+    let torch = interpreter.torch.value().unwrap_or_else(|| panic!("{:?}", interpreter.torch));
+    let process = Process::importing(&facts, interpreter, torch).unwrap().unwrap();
     assert!(!process.import_fails(), "{:?}", process.unmet());
     let script = "import torch\nfor line in open('/proc/self/maps'):\n    print(line.split(None, 5)[-1].strip())\n";
     let output = Command::new(&python).args(["-I", "-c", script]).env_clear().envs(env.iter().map(|(k, v)| (*k, v))).output().unwrap();

@@ -9,7 +9,7 @@ use ds_doctor::knowledge::Knowledge;
 use ds_doctor::model::arch_list::{self, Format, Item, Reader, Reading, Refusal, Refuser, Use};
 use ds_doctor::model::build::{self, BuildPath, Pair, VersionCheck};
 use ds_doctor::model::cuda_home;
-use ds_doctor::version::{CudaVersion, Dotted};
+use ds_doctor::version::{Capability, CudaVersion, Dotted};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -91,6 +91,7 @@ pub fn trials() -> Vec<Trial> {
         trial_with("model::cuda_home_as_torch_finds_it", need(), |lab| cuda_homes(&lab)),
         trial_with("model::arch_lists_as_torch_reads_them", need(), |lab| torch_lists(&lab)),
         trial_with("model::arch_lists_as_deepspeed_reads_them", need(), |lab| deepspeed_lists(&lab)),
+        trial_with("model::arch_lists_from_gpus", need(), |lab| from_gpus(&lab)),
         trial_with("model::default_lists_of_deepspeed", need(), |lab| default_lists(&lab)),
         trial_with("model::version_checks_of_deepspeed_and_torch", need(), |lab| version_checks(&lab)),
     ]
@@ -347,6 +348,67 @@ fn deepspeed_agrees(know: &Knowledge, version: &Dotted, usage: Use, reading: Res
             assert!(passed || (usage == Use::Jit && by_torch), "{about}: {refusal:?}");
         }
         Err(refusal) => assert_eq!(error(answer).as_deref(), Some(refusal.message.as_str()), "{about}"),
+    }
+}
+
+fn from_gpus(lab: &Lab) {
+    let know = Knowledge::embedded();
+    let sets: [&[(u32, u32)]; 6] = [&[], &[(8, 6)], &[(12, 0), (8, 0)], &[(9, 0), (9, 0), (7, 5)], &[(10, 3), (9, 0), (8, 9)], &[(15, 0)]];
+    let archs = [vec!["sm_50", "sm_80", "sm_86"], vec!["sm_80", "sm_90", "sm_120", "compute_120"], vec!["sm_80", "sm_90a"], vec![]];
+    let mut questions = Vec::new();
+    let mut ours = Vec::new();
+    for release in lab.releases("torch") {
+        for (set, archs) in sets.iter().flat_map(|set| archs.iter().map(move |archs| (set, archs))) {
+            questions.push(json!({"ask": "arch_flags", "torch": release, "list": null, "devices": set, "torch_archs": archs}));
+            let devices: Vec<Capability> = set.iter().map(|(major, minor)| Capability::new(*major, *minor)).collect();
+            let archs: Vec<String> = archs.iter().map(|arch| (*arch).to_owned()).collect();
+            let read = arch_list::for_gpus(&know, &Reader::Torch(Some(&version(&release))), &devices, &archs);
+            // What it makes of the GPUs goes through its own list of accepted items.
+            ours.push(read.and_then(|items| {
+                let list = arch_list::print(&items, Format::List);
+                arch_list::read(&know, &Reader::Torch(Some(&version(&release))), Some(&list)).map(|_| items)
+            }));
+        }
+    }
+    for ((question, answer), ours) in questions.iter().zip(lab.ask("torch", Path::new("/"), &questions)).zip(&ours) {
+        match ours {
+            Ok(items) => assert_eq!(answer.get("ok").map(strings), Some(flags(items)), "{question} {answer}"),
+            Err(refusal) => {
+                let message = error(&answer).unwrap_or_else(|| panic!("{question} {answer} {refusal:?}"));
+                assert!(message.starts_with(refusal.message.split('(').next().unwrap()), "{question} {message} {refusal:?}");
+            }
+        }
+    }
+    let (mut questions, mut ours) = (Vec::new(), Vec::new());
+    for release in lab.releases("deepspeed") {
+        for set in sets {
+            questions.push(json!({"ask": "jit", "deepspeed": release, "torch": "2.11.0", "cuda": "12.8", "nvcc": "12.8", "devices": set,
+                "ops": ["fused_adam.FusedAdamBuilder"]}));
+            let devices: Vec<Capability> = set.iter().map(|(major, minor)| Capability::new(*major, *minor)).collect();
+            ours.push((
+                version(&release),
+                arch_list::for_gpus(&know, &Reader::DeepSpeed(Some(&version(&release)), Use::Jit), &devices, &[]),
+            ));
+        }
+    }
+    for ((question, answer), (release, ours)) in questions.iter().zip(lab.ask("deepspeed", Path::new("/"), &questions)).zip(&ours) {
+        let answer = &answer["ok"][0];
+        let by_characters = !release.at_least(&[0, 16, 4]);
+        match ours {
+            // Before 0.16.4 a capability of two digits became garbage for nvcc, and 15.0 is none that torch 2.11 takes.
+            Ok(items) if items.iter().any(|item| item.target.capability.major > 9 && by_characters) => {}
+            Ok(items) if items.iter().any(|item| item.target.capability.major == 15) && release.at_least(&[0, 19]) => {
+                assert!(error(answer).is_some_and(|text| text.contains("Unknown CUDA arch")), "{question} {answer}");
+            }
+            Ok(items) if release.at_least(&[0, 19]) => {
+                assert_eq!(answer["list_during"], json!(arch_list::print(items, Format::List)), "{question} {answer}");
+            }
+            Ok(items) => assert_eq!(strings(&answer["arch_args"]), flags(items), "{question} {answer}"),
+            Err(refusal) => {
+                let message = error(answer).unwrap_or_else(|| panic!("{question} {answer}"));
+                assert!(message.contains(refusal.message.split(": ").nth(1).unwrap()), "{question} {message}");
+            }
+        }
     }
 }
 
