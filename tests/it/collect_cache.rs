@@ -47,7 +47,8 @@ fn torch_builds(lab: PathBuf) {
     let interpreter = python::collect(&tagged, Some(&lab), &mut Vec::new()).value().unwrap()[0].clone();
     let torch = interpreter.torch.value().unwrap();
     let tag = format!("py{}_{}", interpreter.tag().unwrap(), torch.cuda.unwrap().tag());
-    let cases: [(&[(&str, &str)], Option<&str>); 3] = [
+    type Case<'c> = (&'c [(&'c str, &'c str)], Option<&'c str>);
+    let cases: [Case; 3] = [
         (&[("HOME", &home)], Some(&tag)),
         (&[("HOME", &home), ("XDG_CACHE_HOME", &xdg)], Some(&tag)),
         (&[("HOME", &home), ("TORCH_EXTENSIONS_DIR", &named)], None),
