@@ -308,7 +308,15 @@ fn torch_libraries(
     cuda_names: &[String],
     rpath: &str,
 ) {
-    let cudart: Vec<String> = cuda_names.iter().filter(|name| name.starts_with("libcudart")).cloned().collect();
+    let start = |start: &str| cuda_names.iter().filter(|name| name.starts_with(start)).cloned().collect::<Vec<String>>();
+    let (cudart, cupti) = (start("libcudart"), start("libcupti"));
+    // nvrtc is opened by name; 2.15 does without curand.
+    let without_curand = version.at_least(&[2, 15]);
+    let of_cuda: Vec<String> = cuda_names
+        .iter()
+        .filter(|name| !name.starts_with("libcupti") && !name.starts_with("libnvrtc") && !(without_curand && name.starts_with("libcurand")))
+        .cloned()
+        .collect();
     let system = ["libstdc++.so.6", "libgcc_s.so.1", "libc.so.6"].map(str::to_owned);
     let needs = vec![
         ("libstdc++.so.6".to_owned(), vec!["GLIBCXX_3.4.21".to_owned()]),
@@ -316,10 +324,12 @@ fn torch_libraries(
     ];
     let put = |name: &str, needed: Vec<String>, exports: Vec<String>, strings: Vec<String>| {
         let mut elf = m.tree.library(name);
-        elf.needed = needed.into_iter().chain(system.clone()).collect();
+        // libtorch.so holds nothing of its own.
+        let own = name != "libtorch.so";
+        elf.needed = needed.into_iter().chain(system.iter().filter(|system| own || !system.starts_with("libstdc++")).cloned()).collect();
         elf.rpath = Some(rpath.to_owned());
         elf.exports = exports;
-        elf.needs.clone_from(&needs);
+        elf.needs = needs.iter().filter(|(library, _)| own || !library.starts_with("libstdc++")).cloned().collect();
         m.tree.file(&format!("{folder}/lib/{name}"), elf.say(strings).bytes());
     };
     let check = if abi {
@@ -330,12 +340,12 @@ fn torch_libraries(
     let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     put("libc10.so", Vec::new(), names(&[check]), Vec::new());
     put("libshm.so", names(&["libtorch_cpu.so"]), Vec::new(), Vec::new());
-    put("libtorch_cpu.so", [names(&["libc10.so"]), cudart.clone()].concat(), Vec::new(), Vec::new());
+    put("libtorch_cpu.so", [names(&["libc10.so"]), cupti, cudart.clone()].concat(), Vec::new(), Vec::new());
     let mut python = names(&["libtorch.so", "libshm.so", "libtorch_cpu.so"]);
     let mut strings = Vec::new();
     if cuda.is_some() {
         put("libc10_cuda.so", [names(&["libc10.so"]), cudart.clone()].concat(), Vec::new(), Vec::new());
-        put("libtorch_cuda.so", [names(&["libc10_cuda.so", "libtorch_cpu.so"]), cuda_names.to_vec()].concat(), Vec::new(), Vec::new());
+        put("libtorch_cuda.so", [names(&["libc10_cuda.so", "libtorch_cpu.so"]), of_cuda].concat(), Vec::new(), Vec::new());
         put("libtorch.so", names(&["libtorch_cpu.so", "libtorch_cuda.so"]), Vec::new(), Vec::new());
         python.extend([names(&["libtorch_cuda.so", "libc10_cuda.so"]), cudart].concat());
         strings = vec!["sm_%d".to_owned(), arch_list(m, torch, version, cuda).join(" ")];
