@@ -84,12 +84,11 @@ fn driver(facts: &GpuFacts) -> Option<String> {
 
 /// Whether there was anything to judge: torch, DeepSpeed, a toolkit, or a driver.
 pub fn anything(case: &Case<'_>) -> bool {
-    // What failed to be read may be there; what was never asked for is not.
-    let seen = |answer: Result<bool, Missing>| answer.unwrap_or_else(|missing| missing.failed);
+    // What could not be read gives nothing to judge.
+    let seen = |answer: Result<bool, Missing>| answer.unwrap_or(false);
     seen(case.torch().map(|torch| torch.is_some()))
         || seen(case.deepspeed().map(|deepspeed| deepspeed.is_some()))
         || !case.toolkits().is_empty()
-        || case.facts.toolkits.is_failed()
         || case.facts.gpu.driver_seen()
         || case.facts.gpu.devices.value().is_some_and(|devices| !devices.is_empty())
 }
@@ -99,9 +98,11 @@ pub fn proves(case: &Case<'_>, judged: &Judged) -> String {
     let mut parts = Vec::new();
     let torch = case.torch().ok().flatten();
     let nvcc = case.nvcc().ok().flatten();
+    let unread = case.torch().is_err();
     let failed = judged.undecided.iter().any(|one| one.failed);
     parts.push(match (case.purpose.builds(), torch, nvcc) {
         (false, ..) => "build: not asked".to_owned(),
+        (true, None, _) if unread => "build: not judged, torch could not be read".to_owned(),
         (true, None, _) => "build: not judged, no torch".to_owned(),
         (true, Some(_), None) => "build: not judged, no nvcc".to_owned(),
         (true, Some(_), Some(_)) if failed => "setup build and JIT: nothing against it in what could be read".to_owned(),
@@ -120,9 +121,11 @@ pub fn proves(case: &Case<'_>, judged: &Judged) -> String {
 
 /// What to do where there is nothing to judge.
 pub fn point_at_something(case: &Case<'_>) -> String {
-    let python = match case.python() {
-        Ok(Some(python)) => format!("`{}` has neither torch nor DeepSpeed", python.path),
-        _ => "no Python on PATH".to_owned(),
+    let python = match (case.python(), case.torch()) {
+        (Ok(Some(_)), Err(missing)) => format!("torch could not be read ({})", missing.why),
+        (Ok(Some(python)), _) => format!("`{}` has neither torch nor DeepSpeed", python.path),
+        (Err(missing), _) => format!("Python could not be looked at ({})", missing.why),
+        (Ok(None), _) => "no Python on PATH".to_owned(),
     };
     format!(
         "nothing to judge: {python}, there is no CUDA toolkit and no NVIDIA driver; activate the environment or name it with `--python PATH`, set `CUDA_HOME`, or judge another machine with `--root DIR` or `--from FILE`"
