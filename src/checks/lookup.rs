@@ -67,10 +67,13 @@ fn towards_a_toolkit(case: &Case<'_>, id: &'static str) -> Vec<Fix> {
     }
 }
 
-fn setup_message(nvcc: &str) -> String {
-    format!(
-        "setup builds stop with `No such file or directory: '{nvcc}'` or `nvcc not found at '{nvcc}'`, JIT with `/bin/sh: 1: {nvcc}: not found`"
-    )
+fn setup_message(case: &Case<'_>, nvcc: &str) -> String {
+    // torch 2.8 and later look first; before, the system's own words come through.
+    let setup = match case.torch().ok().flatten().map(|torch| torch.version.at_least(&[2, 8])) {
+        Some(false) => format!("`No such file or directory: '{nvcc}'`"),
+        _ => format!("`nvcc not found at '{nvcc}'`"),
+    };
+    format!("setup builds stop with {setup}, JIT builds with `/bin/sh: 1: {nvcc}: not found`")
 }
 
 fn dangling(case: &Case<'_>) -> Judgement {
@@ -91,7 +94,7 @@ fn dangling(case: &Case<'_>) -> Judgement {
     let finding = Finding::error("cuda-home-dangling", format!("`{shown}` is a symbolic link to `{target}`, which is not there"))
         .about(source.to_string())
         .seen(Evidence::new("link", format!("to {target}")).at(&shown).from(&source))
-        .then(setup_message(&format!("{shown}/bin/nvcc")));
+        .then(setup_message(case, &format!("{shown}/bin/nvcc")));
     let finding = towards_a_toolkit(case, "cuda-home-dangling").into_iter().fold(finding, Finding::fix);
     Ok(Verdict::found(finding))
 }
@@ -112,7 +115,7 @@ fn wrong(case: &Case<'_>) -> Judgement {
     let finding = Finding::error("cuda-home-wrong", format!("`{name}` is `{shown}`, {what}"))
         .about(name)
         .seen(Evidence::new(name, shown.to_string()).said_by("environment"))
-        .then(setup_message(&format!("{}/bin/nvcc", shown.to_string().trim_end_matches('/'))));
+        .then(setup_message(case, &format!("{}/bin/nvcc", shown.to_string().trim_end_matches('/'))));
     let finding = towards_a_toolkit(case, "cuda-home-wrong").into_iter().fold(finding, Finding::fix);
     Ok(Verdict::found(finding))
 }

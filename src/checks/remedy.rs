@@ -51,7 +51,13 @@ pub fn best_toolkit<'a>(case: &Case<'a>, same_major: bool) -> Option<&'a Toolkit
 
 /// The steps that make torch, and a person typing `nvcc`, use this toolkit.
 pub fn use_toolkit(case: &Case<'_>, toolkit: &Toolkit) -> Vec<Fix> {
-    let number = case.toolkits().iter().map(|toolkit| &toolkit.real).collect::<std::collections::BTreeSet<_>>().len();
+    let number = case
+        .toolkits()
+        .iter()
+        .filter(|toolkit| usable(toolkit))
+        .map(|toolkit| &toolkit.real)
+        .collect::<std::collections::BTreeSet<_>>()
+        .len();
     let why = if number > 1 { format!("one of {} on this machine", count(number, "toolkit")) } else { String::new() };
     let mut fixes = vec![Fix::set("CUDA_HOME", toolkit.root.0.clone(), why)];
     let on_path = search::which(case.facts, "nvcc").map(|hit| hit.program.real.clone());

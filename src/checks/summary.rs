@@ -44,8 +44,10 @@ fn toolkit(case: &Case<'_>) -> String {
             let by = case.cuda_home().by.source().map(|source| format!(", {source}")).unwrap_or_default();
             format!("CUDA {release} ({}{by})", toolkit.root)
         }
-        Ok(None) if case.toolkits().is_empty() => "no CUDA toolkit".to_owned(),
-        Ok(None) => format!("{} that torch does not find", count(case.toolkits().len(), "CUDA toolkit")),
+        Ok(None) => match case.toolkits().iter().filter(|toolkit| toolkit.nvcc.value().is_some()).count() {
+            0 => "no CUDA toolkit".to_owned(),
+            number => format!("{} that torch does not find", count(number, "CUDA toolkit")),
+        },
         Err(missing) => format!("toolkits unknown ({})", missing.why),
     }
 }
