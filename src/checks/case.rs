@@ -3,10 +3,12 @@
 use crate::facts::gpu::Device;
 use crate::facts::observed::Missing;
 use crate::facts::python::Interpreter;
+use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::toolkit::{Nvcc, Toolkit};
 use crate::facts::torch::{DeepSpeed, Torch};
 use crate::knowledge::Knowledge;
+use crate::model::loader::Process;
 use crate::model::{self, visible};
 use std::cell::OnceCell;
 
@@ -36,11 +38,12 @@ pub struct Case<'a> {
     pub required: &'a [String],
     python_choice: OnceCell<model::python::Choice<'a>>,
     cuda_home: OnceCell<model::cuda_home::CudaHome<'a>>,
+    process: OnceCell<Result<Process<'a>, Missing>>,
 }
 
 impl<'a> Case<'a> {
     pub fn new(facts: &'a Snapshot, know: &'a Knowledge, purpose: Purpose, required: &'a [String]) -> Self {
-        Self { facts, know, purpose, required, python_choice: OnceCell::new(), cuda_home: OnceCell::new() }
+        Self { facts, know, purpose, required, python_choice: OnceCell::new(), cuda_home: OnceCell::new(), process: OnceCell::new() }
     }
 
     pub fn requires(&self, what: &str) -> bool {
@@ -102,6 +105,24 @@ impl<'a> Case<'a> {
             Some(toolkit) => toolkit.nvcc.get("nvcc"),
             None => Ok(None),
         }
+    }
+
+    /// A process in which the chosen Python has imported torch; before any import where torch is absent or its libraries are not known, and
+    /// any program where there is no Python.
+    ///
+    /// # Errors
+    /// When the libraries of this machine could not be looked at.
+    pub fn process(&self) -> Result<&Process<'a>, Missing> {
+        let made = self.process.get_or_init(|| {
+            let torch = self.torch().ok().flatten().filter(|torch| !torch.libs.is_empty());
+            let made = match (self.python().ok().flatten(), torch) {
+                (Some(python), Some(torch)) => Process::importing(self.facts, python, torch)?,
+                (Some(python), None) => Process::started(self.facts, python, None)?,
+                (None, _) => Process::of_program(self.facts, &HostPath::new("/usr/bin/env"), None, None)?,
+            };
+            made.ok_or_else(|| Missing { topic: "libraries", why: "the loader's folders were not found".to_owned(), failed: true })
+        });
+        made.as_ref().map_err(Clone::clone)
     }
 
     /// The GPUs that a program would see, CUDA_VISIBLE_DEVICES applied; none where nothing shows a driver.

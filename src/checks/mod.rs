@@ -7,6 +7,9 @@ mod case;
 mod compiler;
 mod deepspeed;
 mod driver;
+mod driver_libs;
+mod driver_nodes;
+mod driver_release;
 mod gpu;
 mod judge;
 mod link;
@@ -17,6 +20,9 @@ mod proof;
 mod python;
 mod registry;
 mod remedy;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::panic)]
+mod samples;
 pub mod summary;
 mod system;
 mod toolkit;

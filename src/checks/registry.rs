@@ -1,6 +1,9 @@
 //! All checks, root causes before what follows from them.
 
-use super::{Check, arch, buildtools, cache, compiler, deepspeed, driver, gpu, link, loader, lookup, python, system, toolkit, torch};
+use super::{
+    Check, arch, buildtools, cache, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, gpu, link, loader, lookup,
+    python, system, toolkit, torch,
+};
 
 /// By topic, in the order in which findings of equal weight are shown.
 pub const CHECKS: &[&[Check]] = &[
@@ -12,6 +15,9 @@ pub const CHECKS: &[&[Check]] = &[
     link::CHECKS,
     buildtools::CHECKS,
     driver::CHECKS,
+    driver_libs::CHECKS,
+    driver_nodes::CHECKS,
+    driver_release::CHECKS,
     gpu::CHECKS,
     arch::CHECKS,
     deepspeed::CHECKS,

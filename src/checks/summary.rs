@@ -1,5 +1,6 @@
 //! The first and the last line of a report: what was judged, and what no finding proves.
 
+use super::driver_libs::{is_compat, is_stub, library_at};
 use super::{Case, Judged};
 use crate::facts::gpu::{Device, GpuFacts};
 use crate::facts::observed::Missing;
@@ -33,7 +34,7 @@ pub fn subject(case: &Case<'_>) -> Vec<String> {
         parts.push(format!("deepspeed {}", deepspeed.version));
     }
     parts.push(toolkit(case));
-    parts.push(gpus(&case.facts.gpu));
+    parts.push(gpus(case));
     parts
 }
 
@@ -53,7 +54,8 @@ fn toolkit(case: &Case<'_>) -> String {
 }
 
 /// `2 x NVIDIA H100 80GB HBM3 (9.0), driver 550.54.15`
-fn gpus(facts: &GpuFacts) -> String {
+fn gpus(case: &Case<'_>) -> String {
+    let facts = &case.facts.gpu;
     let mut kinds: Vec<(String, usize)> = Vec::new();
     for device in facts.devices.value().map_or(&[][..], Vec::as_slice) {
         let name = name(device);
@@ -64,7 +66,11 @@ fn gpus(facts: &GpuFacts) -> String {
     }
     let names: Vec<String> =
         kinds.into_iter().map(|(name, number)| if number == 1 { name } else { format!("{number} x {name}") }).collect();
-    let driver = driver(facts).map(|driver| format!(", driver {driver}")).unwrap_or_default();
+    let driver = match driver(facts) {
+        Some(driver) => format!(", driver {driver}"),
+        None if facts.driver.is_absent() && names.is_empty() => libraries(case).unwrap_or_default(),
+        None => String::new(),
+    };
     if names.is_empty() { format!("no GPU seen{driver}") } else { format!("{}{driver}", join(&names)) }
 }
 
@@ -76,7 +82,15 @@ fn name(device: &Device) -> String {
     }
 }
 
-/// The release of the driver at work; else of the driver libraries that lie there without one.
+/// `, driver libraries 535.261.03 without a device`: what a distribution's packages leave on a machine that has no GPU, and no fault.
+fn libraries(case: &Case<'_>) -> Option<String> {
+    let path = case.process().ok()?.extension_gets("libcuda.so.1").path().cloned()?;
+    let library = library_at(case, &path).filter(|library| !is_stub(library) && !is_compat(library))?;
+    let release = library.release.as_ref().map(|release| format!(" {release}")).unwrap_or_default();
+    Some(format!(", driver libraries{release} without a device"))
+}
+
+/// The release of the driver at work.
 fn driver(facts: &GpuFacts) -> Option<String> {
     let driver = facts.driver.value()?;
     let of_module = driver.kernel.value().map(|module| &module.version);
