@@ -55,21 +55,20 @@ fn by_numbers_jit(text: &str) -> Result<Reading, Refusal> {
         return Ok(Reading::VisibleGpus);
     }
     let list = text.replace(' ', ";");
-    let items: Vec<&str> = list.split(';').map(str::trim).filter(|item| !item.is_empty()).collect();
-    // The sort reads every part of every item as a number first.
-    for item in &items {
-        for part in item.split('.') {
-            int_of(item, part.split('+').next().unwrap_or_default())?;
-        }
+    let mut items: Vec<(Vec<i64>, String)> = Vec::new();
+    for item in list.split(';').map(str::trim).filter(|item| !item.is_empty()) {
+        // The sort reads every part of every item as a number first.
+        let key: Result<Vec<i64>, Refusal> = item.split('.').map(|part| int_of(item, part.split('+').next().unwrap_or_default())).collect();
+        items.push((key?, item.to_owned()));
     }
-    if items.is_empty() {
-        return Err(index_error("", "list"));
+    items.sort_by(|one, other| one.0.cmp(&other.0));
+    let with_ptx = items.iter().any(|(_, item)| item.contains("+PTX"));
+    let (_, last) = items.last_mut().ok_or_else(|| index_error("", "list"))?;
+    if !with_ptx {
+        // Before the items are read, so that the text shows in messages.
+        last.push_str("+PTX");
     }
-    let mut read = merged(all(items.iter().map(|item| by_numbers(item)))?);
-    if let (Some(last), false) = (read.last_mut(), items.iter().any(|item| item.contains("+PTX"))) {
-        last.ptx = true;
-    }
-    Ok(Reading::List(read))
+    all(items.iter().map(|(_, item)| by_numbers(item))).map(|items| Reading::List(merged(items)))
 }
 
 /// Above any capability that nvcc will know for long: `8.60` and `86.0` become `compute_860`, which it refuses.

@@ -61,18 +61,19 @@ fn gencode(targets: &[Target], pair: &str) -> Result<Item, Refusal> {
         return Ok(Item { target: known(targets, pair, code, number.parse().ok())?, sass: false, ptx: true });
     }
     let target = known(targets, pair, code, code.strip_prefix("sm_").and_then(|n| n.parse().ok()))?;
-    // Plain PTX becomes SASS of the same or a newer capability; a specific one only its own.
+    // Plain PTX becomes SASS of the same or a newer capability, that of a family SASS of its newer members, and specific PTX its own only.
+    let newer = target.capability >= virtual_target.capability;
     let fits = match virtual_target.suffix {
-        None => target.capability >= virtual_target.capability,
+        None => newer,
         Some(Suffix::Specific) => target == virtual_target,
-        Some(Suffix::Family) => {
-            target.suffix.is_some()
-                && target.capability.major == virtual_target.capability.major
-                && target.capability >= virtual_target.capability
-        }
+        Some(Suffix::Family) => newer && target.capability.major == virtual_target.capability.major,
     };
     if fits {
         return Ok(Item::sass(target));
+    }
+    if virtual_target.suffix == Some(Suffix::Specific) && target.suffix == Some(Suffix::Specific) && newer {
+        let message = format!("ptxas fatal   : Program with .target '{}' cannot be compiled to future architecture", virtual_target.sm());
+        return Err(Refusal { item: pair.to_owned(), by: Refuser::Nvcc, message });
     }
     let message = format!("nvcc fatal   : Incompatible code generation requested: arch='{arch}', code='{code}'");
     Err(Refusal { item: pair.to_owned(), by: Refuser::Nvcc, message })

@@ -45,11 +45,22 @@ fn refusal(item: &str, message: String) -> Refusal {
     Refusal { item: item.to_owned(), by: Refuser::DeepSpeed, message }
 }
 
-/// Python's `repr` of a text without control characters.
+/// Python's `repr` of a text, as far as printable characters and the usual control characters go.
 fn repr(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let escaped: String = text.chars().flat_map(|c| if c == quote || c == '\\' { vec!['\\', c] } else { vec![c] }).collect();
-    format!("{quote}{escaped}{quote}")
+    let mut out = String::from(quote);
+    for c in text.chars() {
+        match c {
+            '\t' => out.push_str("\\t"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            c if c == quote || c == '\\' => out.extend(['\\', c]),
+            c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push(quote);
+    out
 }
 
 #[cfg(test)]
@@ -70,5 +81,6 @@ mod tests {
     fn words() {
         assert_eq!(repr("it's"), "\"it's\"");
         assert_eq!(repr("0a"), "'0a'");
+        assert_eq!(repr("0\t8\u{1}"), "'0\\t8\\x01'");
     }
 }
