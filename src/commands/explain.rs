@@ -20,6 +20,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         for (index, problem) in problems.iter().enumerate() {
             write!(out, "{}{}", if index > 0 { "\n" } else { "" }, problem.page)?;
         }
+        out.flush()?;
         return Ok(Exit::Fine);
     }
     let words = args.what.join(" ");
@@ -35,6 +36,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
             writeln!(out, "ds-doctor explain {}", several[0].id)?;
         }
     }
+    out.flush()?;
     Ok(Exit::Fine)
 }
 

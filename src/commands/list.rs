@@ -59,5 +59,6 @@ pub fn run(args: &ListArgs) -> anyhow::Result<Exit> {
             }
         }
     }
+    out.flush()?;
     Ok(Exit::Fine)
 }

@@ -4,23 +4,24 @@
 use crate::cli::{Color, TalkArgs};
 use anstream::{AutoStream, ColorChoice, StripStream};
 use anyhow::Context as _;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
-/// A writer for the result.
+/// A writer for the result, in large pieces: a snapshot is made of thousands of small ones. To be flushed at the end, so that a full
+/// disk is told.
 ///
 /// # Errors
 /// When the file cannot be made.
 pub fn result(talk: &TalkArgs) -> anyhow::Result<Box<dyn Write>> {
     if let Some(path) = &talk.output {
         let file = std::fs::File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?;
-        return Ok(Box::new(StripStream::new(file)));
+        return Ok(Box::new(BufWriter::new(StripStream::new(file))));
     }
     let choice = match talk.color {
         Color::Auto => AutoStream::choice(&io::stdout()),
         Color::Always => ColorChoice::Always,
         Color::Never => ColorChoice::Never,
     };
-    Ok(Box::new(AutoStream::new(io::stdout().lock(), choice)))
+    Ok(Box::new(BufWriter::new(AutoStream::new(io::stdout().lock(), choice))))
 }
 
 /// One line for the person, on standard error, unless `-q`.

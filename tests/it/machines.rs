@@ -12,7 +12,9 @@ mod fix;
 mod machine;
 mod manifest;
 mod python;
+mod release;
 mod system;
+mod torch;
 mod tree;
 mod written;
 
@@ -196,8 +198,12 @@ fn judged(built: &Built) {
     compare("verdict", verdict, said.json["verdict"].as_str().unwrap_or_default().to_owned());
     // Nothing of a tree that was made whole may be unreadable; on a healthy one a check that could not be made hides something.
     compare("complete", "true".to_owned(), said.json["complete"].to_string());
+    let human = built.run(&["check", "--color", "never", "-v"], "env");
+    compare("exit code for people", exit.to_string(), format!("{:?}", human.code.unwrap_or(-1)));
+    let told = |id: &&String| human.stdout.contains(&format!("error[{id}]: ")) || human.stdout.contains(&format!("warning[{id}]: "));
+    let silent: Vec<&String> = said.roots.iter().filter(|id| !told(id)).collect();
+    compare("not told to people", "[]".to_owned(), format!("{silent:?}"));
     if !wrong.is_empty() {
-        let human = built.run(&["check", "--color", "never", "-v"], "env");
         panic!("{}\n\n{}\n\nwhat it prints:\n{}{}", manifest.about, wrong.join("\n"), human.stdout, human.stderr);
     }
 }

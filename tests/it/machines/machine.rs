@@ -4,7 +4,7 @@ use super::manifest::{CachedOp, Library, Manifest};
 use super::python::Installed;
 use super::system::{Distribution, Style, distribution};
 use super::tree::Tree;
-use super::{cuda, python, system};
+use super::{cuda, python, release, system, torch};
 use ds_doctor::knowledge::Knowledge;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,8 +41,8 @@ pub fn build(manifest: &Manifest, root: &Path) -> BTreeMap<String, String> {
     manifest.clang.iter().for_each(|clang| system::clang(&mut m, clang));
     manifest.python.iter().for_each(|python| python::install(&mut m, python));
     manifest.toolkit.iter().for_each(|kit| cuda::install(&mut m, kit));
-    manifest.torch.iter().for_each(|torch| python::torch(&mut m, torch));
-    manifest.deepspeed.iter().for_each(|deepspeed| python::deepspeed(&mut m, deepspeed));
+    manifest.torch.iter().for_each(|torch| torch::install(&mut m, torch));
+    manifest.deepspeed.iter().for_each(|deepspeed| torch::deepspeed(&mut m, deepspeed));
     if let Some(driver) = &manifest.driver {
         system::driver(&mut m, driver);
     }
@@ -91,7 +91,7 @@ fn library(m: &mut Machine<'_>, library: &Library) {
     elf.defines.clone_from(&library.defines);
     elf.exports.clone_from(&library.exports);
     if let Some(cuda) = &library.cuda {
-        elf.code = cuda::cudart_code(machine, cuda.parse().unwrap());
+        elf.code = release::cudart_code(machine, cuda.parse().unwrap());
     }
     m.tree.file(&library.path, elf.say(&library.strings).bytes());
     if library.ldconfig {
