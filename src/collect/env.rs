@@ -42,6 +42,11 @@ fn named_by(value: &OsStr, shape: Shape) -> Vec<PathBuf> {
     let bytes = value.as_bytes();
     match shape {
         Shape::Paths => bytes.split(|b| *b == b':').filter(|entry| !entry.is_empty()).map(path).collect(),
+        // A name without a slash is searched for as libraries are.
+        Shape::Libraries => {
+            let entries = bytes.split(|b| *b == b':' || b.is_ascii_whitespace());
+            entries.filter(|entry| entry.contains(&b'/')).map(path).collect()
+        }
         Shape::Path if bytes.is_empty() => Vec::new(),
         Shape::Path => vec![path(bytes)],
         // A path with a space in it, or a command line: both readings are looked up.
@@ -123,6 +128,7 @@ mod tests {
                 ("CUDA_HOME", "/usr/local/cuda"),
                 ("LD_LIBRARY_PATH", "/usr/local/cuda-12.4::/none:/usr/file:/usr/local/loop:/usr/file/x:/usr/local/cuda-12.4/"),
                 ("CC", "/usr/file -m64"),
+                ("LD_PRELOAD", "libfoo.so /usr/none.so:/usr/file"),
                 ("OTHER", "/usr/file"),
             ],
         );
@@ -135,7 +141,7 @@ mod tests {
         assert_eq!(state("/usr/file/x"), Some(&PlaceState::Missing));
         assert_eq!(state("/usr/file -m64"), Some(&PlaceState::Missing));
         assert!(matches!(state("/usr/local/loop"), Some(PlaceState::Unreadable { why }) if why.contains("symbolic links")));
-        assert_eq!(facts.places.len(), 7, "{:?}", facts.places);
+        assert_eq!(facts.places.len(), 8, "{:?}", facts.places);
         assert!(facts.get("OTHER").is_none());
     }
 

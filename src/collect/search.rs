@@ -42,8 +42,9 @@ pub fn variable(host: &dyn Host, name: &str) -> Option<PathBuf> {
     absolute(host, Path::new(value))
 }
 
-/// The prefixes of Python and conda environments: what VIRTUAL_ENV and CONDA_PREFIX name, the parents of `bin` folders on PATH, the
-/// environment of an interpreter that was asked for, and the system's. In order of importance, each once.
+/// The prefixes of Python and conda environments: that of an interpreter that was asked for, what VIRTUAL_ENV and CONDA_PREFIX name, the
+/// parents of `bin` folders on PATH, the versions behind a folder of shims on PATH, the current folder's `.venv`, and the system's. Each
+/// once.
 pub fn prefixes(host: &dyn Host, python: Option<&Path>) -> Vec<(PathBuf, Source)> {
     let mut found: Vec<(PathBuf, Source)> = Vec::new();
     let mut add = |path: PathBuf, source: Source| {
@@ -66,6 +67,17 @@ pub fn prefixes(host: &dyn Host, python: Option<&Path>) -> Vec<(PathBuf, Source)
         {
             add(prefix.to_owned(), Source::entry("PATH", entry.index));
         }
+        // pyenv: which version a shim starts is decided when it runs.
+        if entry.path.ends_with("shims")
+            && let Some(versions) = entry.path.parent().map(|root| root.join("versions"))
+        {
+            for version in host.list(&versions).unwrap_or_default() {
+                add(versions.join(&version.name), Source::entry("PATH", entry.index));
+            }
+        }
+    }
+    if let Some(local) = host.cwd().map(|cwd| cwd.join(".venv")).filter(|path| host.is_folder(path)) {
+        add(local, Source::UsualPlace);
     }
     for usual in ["/usr/local", "/usr"] {
         add(usual.into(), Source::UsualPlace);
@@ -95,14 +107,15 @@ pub fn sites_of(host: &dyn Host, prefix: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// [`sites_of`] every one of [`prefixes`].
+/// [`sites_of`] every one of [`prefixes`] and of the user's own, and the folders of PYTHONPATH.
 pub fn sites(host: &dyn Host, python: Option<&Path>) -> Vec<PathBuf> {
+    let prefixes = prefixes(host, python).into_iter().map(|(prefix, _)| prefix);
+    let user = variable(host, "PYTHONUSERBASE").or_else(|| Some(variable(host, "HOME")?.join(".local")));
+    let below = prefixes.chain(user).flat_map(|prefix| sites_of(host, &prefix));
     let mut found: Vec<PathBuf> = Vec::new();
-    for (prefix, _) in prefixes(host, python) {
-        for site in sites_of(host, &prefix) {
-            if !found.contains(&site) {
-                found.push(site);
-            }
+    for site in below.chain(entries(host, "PYTHONPATH").into_iter().map(|entry| entry.path)) {
+        if !found.contains(&site) {
+            found.push(site);
         }
     }
     found
@@ -130,12 +143,23 @@ mod tests {
     fn sites_of_every_environment_once() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        for site in ["opt/venv/lib/python3.11/site-packages", "usr/lib/python3/dist-packages", "opt/conda/lib/python3.12/site-packages"] {
+        for site in [
+            "opt/venv/lib/python3.11/site-packages",
+            "usr/lib/python3/dist-packages",
+            "opt/conda/lib/python3.12/site-packages",
+            "home/me/.local/lib/python3.11/site-packages",
+            "home/me/.pyenv/versions/3.13.1/lib/python3.13/site-packages",
+        ] {
             fs::create_dir_all(at(site)).unwrap();
         }
         symlink("lib", at("opt/venv/lib64")).unwrap();
-        let env: Environment =
-            [("VIRTUAL_ENV".into(), "/opt/venv".into()), ("PATH".into(), "/opt/venv/bin:/opt/conda/bin:/usr/bin:/none/bin".into())].into();
+        let env: Environment = [
+            ("VIRTUAL_ENV".into(), "/opt/venv".into()),
+            ("PATH".into(), "/opt/venv/bin:/opt/conda/bin:/usr/bin:/none/bin:/home/me/.pyenv/shims".into()),
+            ("HOME".into(), "/home/me".into()),
+            ("PYTHONPATH".into(), "/src".into()),
+        ]
+        .into();
         let host = Rooted::new(dir.path(), env).unwrap();
         assert_eq!(
             sites(&host, None),
@@ -143,6 +167,9 @@ mod tests {
                 Path::new("/opt/venv/lib/python3.11/site-packages"),
                 Path::new("/opt/conda/lib/python3.12/site-packages"),
                 Path::new("/usr/lib/python3/dist-packages"),
+                Path::new("/home/me/.pyenv/versions/3.13.1/lib/python3.13/site-packages"),
+                Path::new("/home/me/.local/lib/python3.11/site-packages"),
+                Path::new("/src"),
             ]
         );
     }

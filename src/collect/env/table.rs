@@ -5,6 +5,8 @@
 pub enum Shape {
     /// Paths separated by `:`.
     Paths,
+    /// Libraries separated by `:` or blanks.
+    Libraries,
     /// One folder or file.
     Path,
     /// A program: a name, a path, or a command line.
@@ -88,9 +90,9 @@ pub const VARIABLES: &[Variable] = &[
     row("HOME", Shape::Path, "caches and user folders"),
     row("LDFLAGS", Shape::Text, "distutils, DeepSpeed's link tests"),
     row("LDSHARED", Shape::Program, "distutils"),
-    row("LD_AUDIT", Shape::Paths, "the loader"),
+    row("LD_AUDIT", Shape::Libraries, "the loader"),
     row("LD_LIBRARY_PATH", Shape::Paths, "the loader"),
-    row("LD_PRELOAD", Shape::Paths, "the loader"),
+    row("LD_PRELOAD", Shape::Libraries, "the loader"),
     row("LD_RUN_PATH", Shape::Paths, "the linker"),
     row("LIBRARY_PATH", Shape::Paths, "gcc and clang, for the linker"),
     row("LOADEDMODULES", Shape::Text, "environment modules"),
