@@ -5,7 +5,7 @@ use super::read::ReadAt;
 use super::scan::{Hit, scan, section};
 use crate::version::{Dotted, Target};
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 const RELEASE: &str = "release ";
 const TARGET: &str = "compute_";
@@ -49,12 +49,30 @@ pub fn nvcc_strings(file: &dyn ReadAt) -> Result<NvccStrings, ElfError> {
 /// As [`nvcc_strings`].
 pub fn program_release(file: &dyn ReadAt) -> Result<Option<Dotted>, ElfError> {
     let elf = Elf::open(file)?;
+    let range = section(&elf, ".rodata")?.range;
     let mut version = None;
-    scan(file, section(&elf, ".rodata")?.range, &[RELEASE.as_bytes()], |hit| {
-        version = release(&hit);
-        if version.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
+    for part in likely_first(range) {
+        scan(file, part, &[RELEASE.as_bytes()], |hit| {
+            version = release(&hit);
+            if version.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if version.is_some() {
+            break;
+        }
+    }
     Ok(version)
+}
+
+/// The whole range in pieces that overlap, those first in which the text has been seen: near the start in most programs, at 70 to 83 of
+/// 100 in cicc (11.8 to 13.5), whose strings are 12 MB.
+fn likely_first(range: Range<u64>) -> [Range<u64>; 4] {
+    const NEAR: u64 = 512 << 10;
+    const TEXT: u64 = 128;
+    let length = range.end.saturating_sub(range.start);
+    let at = |hundredths: u64| range.start + length / 100 * hundredths;
+    let near = range.start + NEAR.min(length);
+    let from = |start: u64| start.saturating_sub(TEXT).max(range.start);
+    [range.start..near, from(at(68))..at(85), from(near)..at(68).max(near), from(at(85))..range.end]
 }
 
 /// `13.0.88` of `release 13.0, V13.0.88`.
@@ -70,4 +88,23 @@ fn target(hit: &Hit<'_>) -> Option<Target> {
     let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);
     let whole = hit.starts_a_string() && digits.len() >= 2 && digits.bytes().all(|b| b.is_ascii_digit());
     whole.then(|| number.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pieces_cover_the_whole() {
+        for range in [0..0, 5..6, 100..100_000, 7..3_000_000, 4096..12_000_000] {
+            let mut pieces = likely_first(range.clone()).to_vec();
+            pieces.sort_by_key(|piece| piece.start);
+            let mut covered = range.start;
+            for piece in pieces {
+                assert!(piece.start <= covered && piece.end <= range.end, "{range:?}: {piece:?}");
+                covered = covered.max(piece.end);
+            }
+            assert_eq!(covered, range.end, "{range:?}");
+        }
+    }
 }

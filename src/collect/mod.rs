@@ -64,7 +64,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             let compilers = catch_unwind(AssertUnwindSafe(|| compiler::collect(host, &programs, options.timeout)));
             (programs, compilers.unwrap_or_else(|panic| Observed::failed(panicked(&*panic))))
         });
-        let toolkits = topic(scope, |_| toolkit::collect(host, &roots));
+        let toolkits = topic(scope, |notes| toolkit::collect(host, &roots, notes));
         let about = topic(scope, |_| host::collect(host));
         let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
         let cache = topic(scope, |notes| cache::collect(host, notes));

@@ -9,6 +9,7 @@ mod script;
 
 pub use find::{Root, roots};
 
+use super::Notes;
 use super::program::Inspector;
 use crate::binary::nvcc::NvccStrings;
 use crate::facts::observed::Observed;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// The toolkits behind the roots, one for each name. Names that lead to one folder share what was read in it.
-pub fn collect(host: &dyn Host, roots: &[Root]) -> Observed<Vec<Toolkit>> {
+pub fn collect(host: &dyn Host, roots: &[Root], notes: &mut Notes) -> Observed<Vec<Toolkit>> {
     if roots.is_empty() {
         return Observed::absent([
             "CUDA_HOME",
@@ -56,6 +57,9 @@ pub fn collect(host: &dyn Host, roots: &[Root]) -> Observed<Vec<Toolkit>> {
             *slot = Some(renamed(same, root));
         }
     }
+    let mut said = look.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    said.sort();
+    notes.append(&mut said);
     Observed::seen(built.into_iter().flatten().collect())
 }
 
@@ -96,6 +100,7 @@ struct Look<'a> {
     releases: Once<Option<Dotted>>,
     headers: Once<Vec<String>>,
     folders: Once<Vec<Entry>>,
+    notes: Mutex<Notes>,
 }
 
 impl<'a> Look<'a> {
@@ -107,7 +112,12 @@ impl<'a> Look<'a> {
             releases: Once::default(),
             headers: Once::default(),
             folders: Once::default(),
+            notes: Mutex::default(),
         }
+    }
+
+    fn note(&self, text: String) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 }
 
@@ -210,7 +220,7 @@ mod tests {
         fn collect(&self, env: &[(&str, &str)]) -> Vec<Toolkit> {
             let env: Environment = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
             let host = Rooted::new(self.0.path(), env).unwrap();
-            match collect(&host, &roots(&host, None)) {
+            match collect(&host, &roots(&host, None), &mut Notes::new()) {
                 Observed::Seen { value } => value,
                 other => panic!("{other:?}"),
             }
@@ -375,9 +385,24 @@ mod tests {
     }
 
     #[test]
+    fn damaged_files_are_noted() {
+        let tree = Tree::new();
+        tree.toolkit("opt/cuda", "12.4.131").put("opt/cuda/version.json", "{\"cuda\": ").put("opt/cuda/include/cuda.h", "");
+        let host = Rooted::new(tree.0.path(), Environment::new()).unwrap();
+        let mut notes = Notes::new();
+        let found = collect(&host, &roots(&host, None), &mut notes);
+        let stated: Vec<_> = found.value().unwrap()[0].stated.iter().map(|stated| stated.what).collect();
+        assert!(!stated.contains(&StatedBy::VersionJson) && !stated.contains(&StatedBy::CudaHeader), "{stated:?}");
+        assert_eq!(
+            notes,
+            ["`/opt/cuda/targets/x86_64-linux/include/cuda.h` states no release", "`/opt/cuda/version.json` states no release"]
+        );
+    }
+
+    #[test]
     fn a_machine_without_any() {
         let tree = Tree::new();
         let host = Rooted::new(tree.0.path(), Environment::new()).unwrap();
-        assert!(collect(&host, &roots(&host, None)).is_absent());
+        assert!(collect(&host, &roots(&host, None), &mut Notes::new()).is_absent());
     }
 }

@@ -7,8 +7,9 @@ use crate::collect::{open, search};
 use crate::facts::elf::Machine;
 use crate::facts::program::ProgramKind;
 use crate::host::{Host, Kind};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The longest first line that Linux reads.
 const FIRST_LINE: u64 = 256;
@@ -17,11 +18,13 @@ const FIRST_LINE: u64 = 256;
 pub struct Inspector<'a> {
     host: &'a dyn Host,
     machine: OnceLock<Option<Machine>>,
+    /// What first lines and PT_INTERP name, and whether it is there: few names, asked for by many programs.
+    found: Mutex<BTreeMap<String, bool>>,
 }
 
 impl<'a> Inspector<'a> {
     pub fn new(host: &'a dyn Host) -> Self {
-        Self { host, machine: OnceLock::new() }
+        Self { host, machine: OnceLock::new(), found: Mutex::default() }
     }
 
     /// The machine of this file system's own programs; `None` where none of them could be read.
@@ -74,7 +77,7 @@ impl<'a> Inspector<'a> {
         }
         match elf.interpreter() {
             // Without any own program to be seen this is no whole system, and a missing loader says nothing.
-            Ok(Some(loader)) if self.machine().is_some() && !self.host.exists(Path::new(&loader)) => {
+            Ok(Some(loader)) if self.machine().is_some() && !self.found(&loader, || self.host.exists(Path::new(&loader))) => {
                 ProgramKind::Broken { why: format!("its loader {loader} is not here") }
             }
             _ => ProgramKind::Elf,
@@ -88,15 +91,12 @@ impl<'a> Inspector<'a> {
         let line = String::from_utf8_lossy(line).trim_matches([' ', '\t', '\0']).to_owned();
         let mut words = line.split([' ', '\t']).filter(|word| !word.is_empty());
         let Some(program) = words.next() else { return broken("its #! line names no interpreter") };
-        let mut found = self.executable(Path::new(program)) || self.left_out(program);
-        let mut interpreter = program.to_owned();
-        if program.ends_with("/env") {
-            let argument = words.find(|word| !word.starts_with('-') && !word.contains('='));
-            if let Some(name) = argument {
-                interpreter = format!("{program} {name}");
-                found &= search::entries(self.host, "PATH").iter().any(|entry| self.executable(&entry.path.join(name)));
-            }
-        }
+        let argument = words.find(|word| !word.starts_with('-') && !word.contains('='));
+        let interpreter = match argument.filter(|_| program.ends_with("/env")) {
+            Some(name) => format!("{program} {name}"),
+            None => program.to_owned(),
+        };
+        let found = self.found(&interpreter, || self.interpreter(program, argument));
         ProgramKind::Script { interpreter, interpreter_found: found }
     }
 
@@ -104,6 +104,22 @@ impl<'a> Inspector<'a> {
     fn left_out(&self, program: &str) -> bool {
         let shells = ["/bin/sh", "/bin/bash", "/usr/bin/bash", "/usr/bin/env"];
         self.host.root().is_some() && shells.contains(&program) && !self.host.exists(Path::new("/bin/sh"))
+    }
+
+    /// Whether an interpreter is there, and, for `env`, what it is told to start.
+    fn interpreter(&self, program: &str, argument: Option<&str>) -> bool {
+        let there = self.executable(Path::new(program)) || self.left_out(program);
+        let started = |name: &str| search::entries(self.host, "PATH").iter().any(|entry| self.executable(&entry.path.join(name)));
+        there && argument.filter(|_| program.ends_with("/env")).is_none_or(started)
+    }
+
+    fn found(&self, name: &str, look: impl FnOnce() -> bool) -> bool {
+        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        known.unwrap_or_else(|| {
+            let found = look();
+            self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), found);
+            found
+        })
     }
 
     fn executable(&self, path: &Path) -> bool {

@@ -276,20 +276,28 @@ impl View<'_> {
                 let release = header_release(&open(self.look.host, &path).ok()?, word).ok()??;
                 release.to_string().parse::<Dotted>().ok()
             };
-            let version = self.look.releases.get(&path, read)?;
-            Some(Stated { what, version, path: path.into() })
+            let version = self.look.releases.get(&path, read);
+            self.stated(what, version, path)
         };
         headers.into_iter().filter_map(stated).collect()
+    }
+
+    fn stated(&self, what: StatedBy, version: Option<Dotted>, path: PathBuf) -> Option<Stated> {
+        if version.is_none() {
+            self.look.note(format!("`{}` states no release", path.display()));
+        }
+        Some(Stated { what, version: version?, path: path.into() })
     }
 
     fn stated_by_version_files(&self) -> Vec<Stated> {
         let json = self.root.join("version.json");
         let txt = self.root.join("version.txt");
         let text = |path: &Path| self.look.host.read_text(path).ok();
-        let by_json = text(&json).and_then(|text| version_json(&text)?.remove("cuda"));
-        let by_txt = text(&txt).and_then(|text| version_txt(&text));
-        let json = by_json.map(|version| Stated { what: StatedBy::VersionJson, version, path: json.into() });
-        let txt = by_txt.map(|version| Stated { what: StatedBy::VersionTxt, version, path: txt.into() });
+        let json = text(&json).and_then(|text| {
+            let version = version_json(&text).and_then(|mut parts| parts.remove("cuda"));
+            self.stated(StatedBy::VersionJson, version, json)
+        });
+        let txt = text(&txt).and_then(|text| self.stated(StatedBy::VersionTxt, version_txt(&text), txt));
         json.into_iter().chain(txt).collect()
     }
 }
