@@ -254,9 +254,9 @@ mod tests {
                 (StatedBy::Nvcc, "12.4.131", "/usr/local/cuda/bin/nvcc"),
                 (StatedBy::Ptxas, "12.4.131", "/usr/local/cuda/bin/ptxas"),
                 (StatedBy::Cicc, "12.4.131", "/usr/local/cuda/nvvm/bin/cicc"),
-                (StatedBy::CudaHeader, "12.4", "/usr/local/cuda/targets/x86_64-linux/include/cuda.h"),
-                (StatedBy::RuntimeHeader, "12.4", "/usr/local/cuda/targets/x86_64-linux/include/cuda_runtime_api.h"),
-                (StatedBy::Cudart, "12.4.131", "/usr/local/cuda/targets/x86_64-linux/lib/libcudart.so.12.4.131"),
+                (StatedBy::CudaHeader, "12.4", "/usr/local/cuda/include/cuda.h"),
+                (StatedBy::RuntimeHeader, "12.4", "/usr/local/cuda/include/cuda_runtime_api.h"),
+                (StatedBy::Cudart, "12.4.131", "/usr/local/cuda/lib64/libcudart.so.12.4.131"),
                 (StatedBy::VersionJson, "12.4.131", "/usr/local/cuda/version.json"),
             ]
         );
@@ -393,10 +393,7 @@ mod tests {
         let found = collect(&host, &roots(&host, None), &mut notes);
         let stated: Vec<_> = found.value().unwrap()[0].stated.iter().map(|stated| stated.what).collect();
         assert!(!stated.contains(&StatedBy::VersionJson) && !stated.contains(&StatedBy::CudaHeader), "{stated:?}");
-        assert_eq!(
-            notes,
-            ["`/opt/cuda/targets/x86_64-linux/include/cuda.h` states no release", "`/opt/cuda/version.json` states no release"]
-        );
+        assert_eq!(notes, ["`/opt/cuda/include/cuda.h` states no release", "`/opt/cuda/version.json` states no release"]);
     }
 
     #[test]
