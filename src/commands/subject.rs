@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A snapshot is text of a few hundred KiB; more than this is not one.

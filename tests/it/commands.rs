@@ -128,6 +128,8 @@ fn wrong_use() {
         &["check", "--assume", "jax=1.0"],
         &["check", "--gpu", "no such card"],
         &["check", "--quiet", "--verbose"],
+        &["check", "--python", "/no/such/python"],
+        &["check", "--python", "no-such-python"],
         &["explain"],
         &["explain", "zzzzqqq"],
         &["list", "no-such-topic"],
