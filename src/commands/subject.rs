@@ -115,9 +115,20 @@ fn parse_snapshot(bytes: &[u8]) -> anyhow::Result<Snapshot> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
+/// `--python`: a path, or a name that PATH finds (in a tree only paths mean anything).
+fn python(args: &SubjectArgs) -> anyhow::Result<Option<PathBuf>> {
+    let Some(named) = &args.python else { return Ok(None) };
+    if args.root.is_some() {
+        return Ok(Some(named.clone()));
+    }
+    match which::which(named) {
+        Ok(found) => Ok(Some(found)),
+        Err(_) => bail!("--python `{}` is no program, neither as a path nor on PATH", named.display()),
+    }
+}
+
 fn collected(args: &SubjectArgs) -> anyhow::Result<Snapshot> {
-    let options =
-        collect::Options { timeout: Duration::from_secs_f64(args.timeout), python: args.python.clone(), ..collect::Options::default() };
+    let options = collect::Options { timeout: Duration::from_secs_f64(args.timeout), python: python(args)?, ..collect::Options::default() };
     let extra = variables(args)?;
     match &args.root {
         Some(root) => {
