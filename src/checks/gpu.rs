@@ -6,11 +6,12 @@ use super::{Case, Check, Judgement, Verdict};
 use crate::facts::gpu::Device;
 use crate::facts::observed::Missing;
 use crate::finding::{Evidence, Finding, Fix};
-use crate::model::arch_list::{self, Format, Item};
+use crate::knowledge::schema::deepspeed::DeepSpeedTrait;
+use crate::model::arch_list::{self, Format, Item, Reader};
 use crate::model::arch_plan::{self, Limits, Wish};
 use crate::model::visible::{self, Problem};
 use crate::text::{count, join};
-use crate::version::{Capability, CudaVersion, Target};
+use crate::version::{Capability, CudaVersion, Dotted, Target};
 use std::collections::BTreeMap;
 
 pub const CHECKS: &[Check] = &[
@@ -150,8 +151,13 @@ fn nvcc_too_old(case: &Case<'_>) -> Judgement {
             continue;
         }
         let serves = plain.iter().copied().filter(|target| case.know.runs_on(Target::plain(*target), own, cuda)).max();
-        // With a list that nvcc can build and that runs on the GPU, nobody asks for the GPU's own number.
-        if let (Some(_), Some(_)) = (serves, case.facts.env.text("TORCH_CUDA_ARCH_LIST")) {
+        let ignored = deepspeed_ignores_list(case)?;
+        let asked = match &ignored {
+            Some(_) => true,
+            None if case.facts.env.text(LIST).is_some() => serves.is_none(),
+            None => case.deepspeed()?.is_some() || torch_asks_beyond(case, own, &plain)?,
+        };
+        if !asked {
             continue;
         }
         let release = cuda.map(|cuda| format!(" {cuda}")).unwrap_or_default();
@@ -166,24 +172,44 @@ fn nvcc_too_old(case: &Case<'_>) -> Judgement {
                 && other.nvcc.value().is_some_and(|nvcc| nvcc.targets.contains(&Target::plain(own)))
                 && fits_torch(case, other.release())
         });
-        finding = match (other, serves) {
-            (Some(other), _) => use_toolkit(case, other).into_iter().fold(finding, Finding::fix),
-            (None, Some(_)) => {
+        let needed = || match case.know.toolkits_for(capability) {
+            Some((first, _)) => format!("CUDA {first} or newer"),
+            None => "a newer CUDA".to_owned(),
+        };
+        finding = match (other, serves, ignored) {
+            (Some(other), ..) => use_toolkit(case, other).into_iter().fold(finding, Finding::fix),
+            (None, Some(_), None) => {
                 let list = list_for(case, &plain, cuda)?;
-                finding.fix(Fix::set("TORCH_CUDA_ARCH_LIST", list, "code that this nvcc can build and that runs on the GPU"))
+                finding.fix(Fix::set(LIST, list, "code that this nvcc can build and that runs on the GPU"))
             }
-            (None, None) => {
-                let needed = case
-                    .know
-                    .toolkits_for(capability)
-                    .map(|(first, _)| format!("CUDA {first} or newer"))
-                    .unwrap_or_else(|| "a newer CUDA".to_owned());
-                finding.fix(Fix::advice(format!("install {needed} and a torch that is built for it")).curing(ID))
-            }
+            (None, Some(_), Some(version)) => finding.fix(
+                Fix::advice(format!(
+                    "install {}: the JIT of DeepSpeed {version} asks for the GPU's own number, whatever `{LIST}` says",
+                    needed()
+                ))
+                .curing(ID),
+            ),
+            (None, None, _) => finding.fix(Fix::advice(format!("install {} and a torch that is built for it", needed())).curing(ID)),
         };
         findings.push(finding);
     }
     Ok(Verdict::of(findings))
+}
+
+const LIST: &str = "TORCH_CUDA_ARCH_LIST";
+
+/// The DeepSpeed whose JIT takes the GPUs it sees, whatever the list says.
+fn deepspeed_ignores_list<'a>(case: &Case<'a>) -> Result<Option<&'a Dotted>, Missing> {
+    let reads = |version: &Dotted| case.know.deepspeed_does(DeepSpeedTrait::JitReadsArchList, version).unwrap_or(true);
+    Ok(case.deepspeed()?.map(|deepspeed| &deepspeed.version).filter(|version| !reads(version)))
+}
+
+/// Whether torch, without a list, asks nvcc for something it does not know: for the GPU's number, but none above torch's own newest.
+fn torch_asks_beyond(case: &Case<'_>, own: Capability, known: &[Capability]) -> Result<bool, Missing> {
+    let Some(torch) = case.torch()? else { return Ok(false) };
+    let Some(archs) = torch.arch_list.value() else { return Ok(true) };
+    let asked = arch_list::for_gpus(case.know, &Reader::Torch(Some(&torch.version)), &[own], archs);
+    Ok(asked.is_ok_and(|items| items.iter().any(|item| !known.contains(&item.target.capability))))
 }
 
 fn fits_torch(case: &Case<'_>, release: Option<CudaVersion>) -> bool {

@@ -382,7 +382,12 @@ fn not_read(case: &Case<'_>) -> Judgement {
                 .about(*name)
                 .seen(Evidence::new(*name, shown.to_string()).said_by(*who))
                 .then("the build uses another toolkit than the one named, or none");
-        if let Some(meant) = meant.filter(|toolkit| usable(toolkit)) {
+        let wanted = case.torch()?.and_then(|torch| torch.cuda);
+        let found_fits = wanted.is_some() && home.toolkit.and_then(Toolkit::release) == wanted;
+        let meant_fits = meant.and_then(Toolkit::release).zip(wanted).is_none_or(|(meant, wanted)| meant.major == wanted.major);
+        if found_fits && meant.and_then(Toolkit::release) != wanted || !meant_fits {
+            finding = finding.fix(Fix::unset(name, "it names a toolkit that is not of torch's release"));
+        } else if let Some(meant) = meant.filter(|toolkit| usable(toolkit)) {
             finding = finding.fix(Fix::set("CUDA_HOME", meant.root.0.clone(), format!("the folder that {name} names")));
         } else {
             finding = finding.fix(Fix::advice(format!("if `{shown}` is the toolkit that is meant, set `CUDA_HOME` to it")));

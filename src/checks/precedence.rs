@@ -86,6 +86,7 @@ pub const RULES: &[(&[ProblemId], &[ProblemId])] = &[
     (&["conda-compiler-shadows-system-gcc"], &["host-compiler-no-sysroot"]),
     (&["gcc-too-new-for-nvcc"], &["gcc-rejected-by-torch"]),
     (&["nvcc-too-old-for-gpu"], &["gpu-too-new-for-torch", "arch-list-wrong"]),
+    (&["jetson-aarch64"], &["gpu-too-new-for-torch", "gpu-too-old-for-software"]),
     (&["gpu-too-new-for-torch", "gpu-too-old-for-software"], &["arch-list-wrong"]),
     (&["arch-list-malformed"], &["nvcc-dropped-arch", "arch-list-wrong", "ds-bf16-disabled"]),
     (&["nvcc-dropped-arch"], &["arch-list-wrong"]),

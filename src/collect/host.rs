@@ -197,10 +197,9 @@ fn tegra(host: &dyn Host) -> Option<String> {
         let text = text.trim_matches(|c: char| c == '\0' || c.is_whitespace());
         text.lines().next().map(str::to_owned).filter(|text| !text.is_empty())
     };
-    read("/etc/nv_tegra_release").or_else(|| {
-        let model = read("/proc/device-tree/model")?;
-        ["Jetson", "Tegra", "NVIDIA Orin"].iter().any(|name| model.contains(name)).then_some(model)
-    })
+    // The release file names no board.
+    let model = read("/proc/device-tree/model").filter(|model| ["Jetson", "Tegra", "NVIDIA Orin"].iter().any(|name| model.contains(name)));
+    model.or_else(|| read("/etc/nv_tegra_release"))
 }
 
 /// The SIMD sets that compilers and DeepSpeed's builders ask for, by the start of their names.

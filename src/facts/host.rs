@@ -22,7 +22,7 @@ pub struct HostFacts {
     /// `docker`, `podman`, `kubernetes`, `apptainer`, `lxc`: what runs this file system, where a sign of it was seen.
     #[serde(default)]
     pub container: Option<String>,
-    /// The text of `/etc/nv_tegra_release` or the device tree's model, on Jetson.
+    /// The device tree's model, else the first line of `/etc/nv_tegra_release`, on Jetson.
     #[serde(default)]
     pub tegra: Option<String>,
     #[serde(default)]
