@@ -32,6 +32,8 @@ pub fn trials() -> Vec<Trial> {
     files.retain(|file| file.extension().is_some_and(|ending| ending == "toml"));
     files.sort();
     let mut trials = written::trials();
+    let all = files.clone();
+    trials.push(trial("machines::every_problem_that_is_checked_has_a_machine", move || every_problem(&all)));
     for file in files {
         let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
         let case = Arc::new(Case { file, built: OnceLock::new() });
@@ -42,6 +44,20 @@ pub fn trials() -> Vec<Trial> {
         trials.extend([add("", judged), add("::facts", facts::agree), add("::saved", saved), add("::fix", fix::closes)]);
     }
     trials
+}
+
+/// What a file tree cannot show, with the reason.
+const NOT_IN_A_TREE: &[(&str, &str)] =
+    &[("cuda-visible-devices-mask", "the GPUs are asked for over NVML, and --gpu takes the mask away"), ("mig", "as above")];
+
+/// A check that no machine has ever seen fire is not known to work.
+fn every_problem(files: &[PathBuf]) {
+    let read = |file: &PathBuf| toml::from_str::<Manifest>(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let lists = |m: Manifest| [m.expect, m.folded.unwrap_or_default(), m.info.unwrap_or_default()].concat();
+    let known: BTreeSet<String> = files.iter().map(read).flat_map(lists).collect();
+    let ids = ds_doctor::checks::CHECKS.iter().flat_map(|topic| topic.iter()).map(|check| check.id);
+    let without: Vec<&str> = ids.filter(|id| !known.contains(*id) && !NOT_IN_A_TREE.iter().any(|(not, _)| not == id)).collect();
+    assert!(without.is_empty(), "no machine of tests/machines shows {without:?}");
 }
 
 /// One machine, built when the first of its trials runs.
