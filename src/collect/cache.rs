@@ -1,7 +1,7 @@
 //! torch's extension cache: its roots, what was built in them, and the locks in them.
 
 use super::{lock, place, search};
-use crate::facts::cache::{CacheFacts, CacheRoot, CachedOp, Lock};
+use crate::facts::cache::{CacheFacts, CacheRoot, CachedObject, CachedOp, Lock};
 use crate::facts::observed::Observed;
 use crate::facts::raw::HostPath;
 use crate::facts::source::Source;
@@ -20,8 +20,17 @@ pub fn collect(host: &dyn Host, notes: &mut Vec<String>) -> Observed<CacheFacts>
     Observed::seen(CacheFacts { roots })
 }
 
-/// The folder in use first, then those that exist beside it. Source: `_get_build_directory` and `_appdirs.user_cache_dir` of torch.
+/// The folder in use first, then those that exist beside it.
 pub fn places(host: &dyn Host) -> Vec<(PathBuf, Source)> {
+    let mut found = possible(host);
+    let mut first = true;
+    found.retain(|(path, _)| std::mem::take(&mut first) || host.is_folder(path));
+    found
+}
+
+/// The folder in use first, then those that would be in use without its variable. Source: `_get_build_directory` and
+/// `_appdirs.user_cache_dir` of torch.
+pub fn possible(host: &dyn Host) -> Vec<(PathBuf, Source)> {
     let mut found: Vec<(PathBuf, Source)> = Vec::new();
     // An empty value is the current folder to torch, not "unset".
     let named = |name: &str| host.var(name).and_then(|value| search::absolute(host, Path::new(value)));
@@ -34,8 +43,6 @@ pub fn places(host: &dyn Host) -> Vec<(PathBuf, Source)> {
     if let Some(home) = place::home(host) {
         found.push((home.join(".cache/torch_extensions"), Source::UsualPlace));
     }
-    let mut first = true;
-    found.retain(|(path, _)| std::mem::take(&mut first) || host.is_folder(path));
     found.dedup_by(|a, b| a.0 == b.0);
     found
 }
@@ -49,7 +56,7 @@ fn root(host: &dyn Host, path: PathBuf, source: Source, notes: &mut Vec<String>)
             None => Observed::failed("no folder above it exists"),
         },
     };
-    let mut ops = Vec::new();
+    let (mut ops, mut folders) = (Vec::new(), Vec::new());
     if exists {
         for entry in list(host, &path, notes) {
             let folder = path.join(&entry.name);
@@ -57,12 +64,15 @@ fn root(host: &dyn Host, path: PathBuf, source: Source, notes: &mut Vec<String>)
                 Some(tag) => {
                     let below = list(host, &folder, notes);
                     ops.extend(below.iter().filter_map(|entry| op(host, folder.join(&entry.name), Some(tag))));
+                    folders.push(folder.into());
                 }
                 None => ops.extend(op(host, folder, None)),
             }
         }
     }
-    CacheRoot { path: path.into(), source, exists, writable, ops }
+    folders.extend(ops.iter().map(|op| op.path.clone()));
+    folders.retain(|folder: &HostPath| host.system().is_some_and(|system| !system.may_write(folder)));
+    CacheRoot { path: path.into(), source, exists, writable, closed: folders, ops }
 }
 
 fn list(host: &dyn Host, folder: &Path, notes: &mut Vec<String>) -> Vec<Entry> {
@@ -96,9 +106,39 @@ fn op(host: &dyn Host, path: PathBuf, tag: Option<&str>) -> Option<CachedOp> {
     // A changed source gets a library of its own, `name_v1.so`.
     let built = entries.iter().filter(is_library).filter_map(|entry| modified(&entry.name)).max();
     let lock = modified(OsStr::new("lock")).map(|modified| Lock { path: path.join("lock").into(), modified, in_use: Observed::default() });
-    let torch_path = has("build.ninja").then(|| host.read_text(&path.join("build.ninja")).ok()).flatten().and_then(|text| torch_in(&text));
+    let ninja = has("build.ninja").then(|| host.read_text(&path.join("build.ninja")).ok()).flatten();
     let name = path.file_name()?.to_string_lossy().into_owned();
-    Some(CachedOp { name, tag: tag.map(str::to_owned), built, torch_path, lock, path: path.into() })
+    Some(CachedOp {
+        name,
+        tag: tag.map(str::to_owned),
+        built,
+        torch_path: ninja.as_deref().and_then(torch_in),
+        objects: ninja.as_deref().map(|ninja| objects(host, &path, ninja)).unwrap_or_default(),
+        lock,
+        path: path.into(),
+    })
+}
+
+/// From the lines `build op.o: compile /path/op.cpp`.
+fn objects(host: &dyn Host, folder: &Path, ninja: &str) -> Vec<CachedObject> {
+    let modified = |path: &Path| host.metadata(path).ok().map(|meta| meta.modified);
+    let line = |line: &str| {
+        let (object, source) = line.strip_prefix("build ")?.split_once(": compile ")?;
+        let (object, source) = (unescape(object.trim()), unescape(source.trim()));
+        let made = modified(&folder.join(&object))?;
+        Some(CachedObject { name: object, made, outdated: modified(&folder.join(source)).is_none_or(|source| source > made) })
+    };
+    ninja.lines().filter_map(line).collect()
+}
+
+/// ninja's `$` escapes.
+fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        out.push(if c == '$' { chars.next().unwrap_or('$') } else { c });
+    }
+    out
 }
 
 /// torch from the include flags of the compile line: `-isystem /…/torch/include`.
@@ -111,14 +151,10 @@ fn torch_in(ninja: &str) -> Option<HostPath> {
     })
 }
 
-/// The words of a flags line: ninja's `$` escapes, then the shell's quotes.
+/// The words of a flags line: ninja's escapes, then the shell's quotes.
 fn words(line: &str) -> Vec<String> {
     let value = line.split_once('=').map_or("", |(_, value)| value).trim();
-    let mut text = String::with_capacity(value.len());
-    let mut chars = value.chars();
-    while let Some(c) = chars.next() {
-        text.push(if c == '$' { chars.next().unwrap_or('$') } else { c });
-    }
+    let text = unescape(value);
     shlex::split(&text).unwrap_or_else(|| text.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -149,6 +185,30 @@ mod tests {
         for other in ["fused_adam", "pyx_cu", "py_cu", "py311"] {
             assert!(!is_tag(other), "{other}");
         }
+    }
+
+    #[test]
+    fn objects_that_a_build_would_keep() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, time: u64| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(time);
+            fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        };
+        for (name, time) in [("a.o", 20), ("b.o", 20), ("c.cuda.o", 20), ("d.o", 20)] {
+            put(&format!("op/{name}"), time);
+        }
+        for (name, time) in [("a b.cpp", 10), ("b.cpp", 30), ("c.cu", 10)] {
+            put(&format!("src/{name}"), time);
+        }
+        let host = Rooted::new(dir.path(), Environment::new()).unwrap();
+        let ninja = "build a.o: compile /src/a$ b.cpp\nbuild b.o: compile /src/b.cpp\nbuild c.cuda.o: cuda_compile /src/c.cu\n\
+                     build d.o: compile /src/gone.cpp\nbuild e.o: compile /src/b.cpp\nbuild x.so: link a.o b.o\n";
+        let found = objects(&host, Path::new("/op"), ninja);
+        let found: Vec<_> = found.iter().map(|object| (object.name.as_str(), object.made, object.outdated)).collect();
+        assert_eq!(found, [("a.o", 20, false), ("b.o", 20, true), ("d.o", 20, true)]);
     }
 
     #[test]

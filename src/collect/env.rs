@@ -5,7 +5,7 @@ mod table;
 pub use table::{Shape, VARIABLES, Variable, row_of};
 
 use super::{Notes, search};
-use crate::facts::env::{EnvFacts, NamedPlace, PlaceState};
+use crate::facts::env::{EnvFacts, LocalKind, LocalModule, NamedPlace, PlaceState};
 use crate::facts::raw::Raw;
 use crate::facts::secret::{secret_name, secret_value};
 use crate::host::{Host, Kind};
@@ -20,7 +20,7 @@ const MAX_LINKS: usize = 40;
 
 /// Variables of [`VARIABLES`] and the state of every place they name. Values that may hold a secret are left out, with a note.
 pub fn collect(host: &dyn Host, notes: &mut Notes) -> EnvFacts {
-    let mut facts = EnvFacts { cwd: host.cwd().map(Into::into), ..EnvFacts::default() };
+    let mut facts = EnvFacts { cwd: host.cwd().map(Into::into), modules: modules(host), ..EnvFacts::default() };
     // torch falls back on it, whatever it is.
     let mut places = BTreeSet::from([PathBuf::from("/usr/local/cuda")]);
     for (name, value) in host.env() {
@@ -35,6 +35,28 @@ pub fn collect(host: &dyn Host, notes: &mut Notes) -> EnvFacts {
     }
     facts.places = places.into_iter().filter_map(|path| Some(NamedPlace { state: state(host, &path)?, path: path.into() })).collect();
     facts
+}
+
+/// Packages whose place nothing else should take.
+const PACKAGES: [&str; 4] = ["deepspeed", "setuptools", "torch", "triton"];
+
+/// In the order in which Python looks: the current folder, then PYTHONPATH.
+fn modules(host: &dyn Host) -> Vec<LocalModule> {
+    let cwd = host.cwd().map(|folder| (None, folder));
+    let named = search::entries(host, "PYTHONPATH").into_iter().map(|entry| (Some(entry.index), entry.path));
+    let folders: Vec<(Option<usize>, PathBuf)> = cwd.into_iter().chain(named).collect();
+    let look = |(entry, folder): &(Option<usize>, PathBuf), name: &str| {
+        let (file, package) = (folder.join(format!("{name}.py")), folder.join(name));
+        let (path, is) = if host.is_file(&package.join("__init__.py")) {
+            (package, LocalKind::Package)
+        } else if host.is_file(&file) {
+            (file, LocalKind::File)
+        } else {
+            return None;
+        };
+        Some(LocalModule { name: name.to_owned(), path: path.into(), is, entry: *entry })
+    };
+    folders.iter().flat_map(|folder| PACKAGES.iter().filter_map(move |name| look(folder, name))).collect()
 }
 
 fn named_by(value: &OsStr, shape: Shape) -> Vec<PathBuf> {
@@ -143,6 +165,26 @@ mod tests {
         assert!(matches!(state("/usr/local/loop"), Some(PlaceState::Unreadable { why }) if why.contains("symbolic links")));
         assert_eq!(facts.places.len(), 8, "{:?}", facts.places);
         assert!(facts.get("OTHER").is_none());
+    }
+
+    #[test]
+    fn what_may_hide_a_package() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str| {
+            let at = dir.path().join(path);
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            fs::write(at, "").unwrap();
+        };
+        ["a/torch.py", "a/triton/readme", "b/deepspeed/__init__.py", "b/deepspeed.py"].into_iter().for_each(put);
+        let (facts, _) = look(dir.path(), &[("PYTHONPATH", "/a:/none:/b")]);
+        let found = |module: &LocalModule| (module.name.clone(), module.path.to_string(), module.is, module.entry);
+        assert_eq!(
+            facts.modules.iter().map(found).collect::<Vec<_>>(),
+            [
+                ("torch".to_owned(), "/a/torch.py".to_owned(), LocalKind::File, Some(1)),
+                ("deepspeed".to_owned(), "/b/deepspeed".to_owned(), LocalKind::Package, Some(3)),
+            ]
+        );
     }
 
     #[test]

@@ -264,7 +264,11 @@ fn booted(host: &dyn Host) -> Observed<i64> {
 fn folders(host: &dyn Host, mounts: &[mount::Mount]) -> Vec<WorkFolder> {
     let temporary = search::variable(host, "TMPDIR");
     let mut wanted = vec![(FolderPurpose::Temporary, temporary.unwrap_or_else(|| "/tmp".into()))];
-    wanted.extend(cache::places(host).into_iter().map(|(path, _)| (FolderPurpose::Cache, path)));
+    // What is fallen back on where TMPDIR is of no use.
+    if !wanted.iter().any(|(_, path)| path == Path::new("/tmp")) {
+        wanted.push((FolderPurpose::Temporary, "/tmp".into()));
+    }
+    wanted.extend(cache::possible(host).into_iter().map(|(path, _)| (FolderPurpose::Cache, path)));
     wanted.push((FolderPurpose::SharedMemory, "/dev/shm".into()));
     wanted.into_iter().map(|(purpose, path)| work_folder(host, mounts, purpose, &path)).collect()
 }

@@ -3,6 +3,7 @@
 
 use super::mount::{self, Mount};
 use crate::facts::cache::Lock;
+use crate::facts::host::is_local;
 use crate::facts::observed::Observed;
 use crate::host::{Host, Kind, Meta};
 use std::path::{Path, PathBuf};
@@ -45,7 +46,7 @@ pub fn judge(host: &dyn Host, locks: &mut [&mut Lock]) {
 fn doubt(host: &dyn Host, mounts: &[Mount], uid: u32, sees_all: bool, lock: &Path) -> Option<String> {
     let Ok(real) = host.real_path(lock) else { return Some("it is gone by now".to_owned()) };
     let Some(mount) = mount::of(mounts, &real) else { return Some("its file system is not known".to_owned()) };
-    if !mount::is_local(&mount.filesystem) {
+    if !is_local(&mount.filesystem) {
         return Some(format!("on `{}` another host may hold it", mount.filesystem));
     }
     if !sees_all && mount.point != Path::new("/") {

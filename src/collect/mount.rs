@@ -73,13 +73,6 @@ pub fn of<'m>(mounts: &'m [Mount], real: &Path) -> Option<&'m Mount> {
     mounts.iter().filter(|mount| real.starts_with(&mount.point)).max_by_key(|mount| mount.point.components().count())
 }
 
-/// Kept on this machine alone: what other hosts do is never seen there. Anything else, FUSE included, may be shared.
-pub fn is_local(filesystem: &str) -> bool {
-    const LOCAL: &[&str] =
-        &["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs", "rootfs", "tmpfs", "xfs", "zfs"];
-    LOCAL.contains(&filesystem)
-}
-
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {

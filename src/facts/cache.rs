@@ -20,6 +20,9 @@ pub struct CacheRoot {
     /// The user can write here, or in the nearest folder above that exists; absent `Skipped` under a root or snapshot.
     #[serde(default)]
     pub writable: Observed<bool>,
+    /// Folders of a tag or an op that exist and that the user cannot write.
+    #[serde(default)]
+    pub closed: Vec<HostPath>,
     #[serde(default)]
     pub ops: Vec<CachedOp>,
 }
@@ -36,8 +39,23 @@ pub struct CachedOp {
     /// From build.ninja: the folder of the torch it was built against.
     #[serde(default)]
     pub torch_path: Option<HostPath>,
+    /// The objects of build.ninja that the C++ compiler makes. torch's headers are no dependencies of theirs (`-MMD` leaves out what
+    /// comes by `-isystem`), as they are of nvcc's.
+    #[serde(default)]
+    pub objects: Vec<CachedObject>,
     #[serde(default)]
     pub lock: Option<Lock>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachedObject {
+    /// `fused_adam_frontend.o`
+    pub name: String,
+    /// Seconds since 1970.
+    pub made: i64,
+    /// Its source is newer or gone: the next build does not keep it.
+    #[serde(default)]
+    pub outdated: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

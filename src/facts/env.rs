@@ -17,6 +17,30 @@ pub struct EnvFacts {
     /// Every folder (or file) named by a path variable, once.
     #[serde(default)]
     pub places: Vec<NamedPlace>,
+    /// Modules in the current folder and on PYTHONPATH that bear the name of a package which builds and runs import.
+    #[serde(default)]
+    pub modules: Vec<LocalModule>,
+}
+
+/// A module that Python may import in the place of an installed package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocalModule {
+    /// `deepspeed`
+    pub name: String,
+    pub path: HostPath,
+    pub is: LocalKind,
+    /// The entry of PYTHONPATH that it lies in, counted from 1; `None`: the current folder.
+    #[serde(default)]
+    pub entry: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LocalKind {
+    /// `deepspeed.py`
+    File,
+    /// A folder with `__init__.py`; one without hides nothing.
+    Package,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -119,6 +119,65 @@ pub enum FolderPurpose {
     SharedMemory,
 }
 
+/// Kept on this machine alone: what other hosts do is never seen there. Anything else, FUSE included, may be shared.
+pub fn is_local(filesystem: &str) -> bool {
+    const LOCAL: &[&str] =
+        &["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs", "rootfs", "tmpfs", "xfs", "zfs"];
+    LOCAL.contains(&filesystem)
+}
+
+/// Meant for several hosts at once.
+pub fn is_network(filesystem: &str) -> bool {
+    const NETWORK: &[&str] = &[
+        "afs",
+        "beegfs",
+        "beegfs_nodev",
+        "ceph",
+        "cifs",
+        "fhgfs",
+        "fuse.ceph-fuse",
+        "fuse.gcsfuse",
+        "fuse.glusterfs",
+        "fuse.juicefs",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "gfs2",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "panfs",
+        "pvfs2",
+        "smb3",
+        "wekafs",
+    ];
+    NETWORK.contains(&filesystem)
+}
+
+impl FolderPurpose {
+    /// The variable that moves it.
+    pub const fn variable(self) -> &'static str {
+        match self {
+            Self::Temporary => "TMPDIR",
+            Self::Cache => "TORCH_EXTENSIONS_DIR",
+            Self::SharedMemory => "",
+        }
+    }
+}
+
+impl WorkFolder {
+    pub fn has_option(&self, option: &str) -> bool {
+        self.options.iter().any(|own| own == option)
+    }
+
+    /// Whether the folder itself is there; else `nearest` is one above it.
+    pub fn exists(&self) -> bool {
+        self.nearest.as_ref() == Some(&self.path)
+    }
+}
+
 impl HostFacts {
     pub fn folder(&self, purpose: FolderPurpose) -> Option<&WorkFolder> {
         self.folders.iter().find(|folder| folder.purpose == purpose)

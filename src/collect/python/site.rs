@@ -30,10 +30,12 @@ pub struct Site {
     pub mapped: BTreeMap<String, PathBuf>,
     /// Folders that were named and are not there.
     pub looked: Vec<PathBuf>,
+    /// How many of the folders come from PYTHONPATH.
+    named: usize,
     seen: Vec<(u64, u64)>,
 }
 
-/// Where `import NAME` would find a package.
+/// Where a package lies that `import NAME` would find, were no file on PYTHONPATH in front of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Module {
     /// A folder with `__init__.py`.
@@ -53,6 +55,7 @@ impl Site {
         for entry in search::entries(host, "PYTHONPATH") {
             site.push(host, &place::normal(&entry.path));
         }
+        site.named = site.folders.len();
         let Some(series) = layout.series else { return site };
         let venv = layout.kind == EnvironmentKind::Venv;
         if venv {
@@ -134,8 +137,8 @@ impl Site {
 
     /// Source of the order: PEP 420, `FileFinder.find_spec`, and setuptools appending its finder to `sys.meta_path`.
     pub fn module(&self, host: &dyn Host, name: &str) -> Option<Module> {
-        let mut hollow = None;
-        for folder in &self.folders {
+        let (mut hollow, mut named) = (None, None);
+        for (at, folder) in self.folders.iter().enumerate() {
             if folder.has(name) {
                 let package = folder.path.join(name);
                 if host.is_file(&package.join("__init__.py")) {
@@ -147,11 +150,16 @@ impl Site {
             }
             let file = format!("{name}.py");
             if folder.has(&file) {
-                return Some(Module::File(folder.path.join(file)));
+                let file = Module::File(folder.path.join(file));
+                // What it hides is installed all the same; that it hides it is a fact of the environment.
+                if at >= self.named {
+                    return named.or(Some(file));
+                }
+                named = named.or(Some(file));
             }
         }
         let mapped = self.mapped.get(name).filter(|folder| host.is_file(&folder.join("__init__.py")));
-        mapped.map(|folder| Module::Package(folder.clone())).or(hollow)
+        mapped.map(|folder| Module::Package(folder.clone())).or(named).or(hollow)
     }
 }
 
