@@ -113,10 +113,16 @@ pub fn as_root<'w>(case: &Case<'_>, words: impl IntoIterator<Item = &'w str>, ti
     if case.facts.host.root.value() == Some(&true) { Fix::run(words, title) } else { Fix::run_as_root(words, title) }
 }
 
-/// `python -m pip install …` of the interpreter that is judged.
+/// `python -m pip install …` of the interpreter that is judged; with uv where the environment has no pip.
 pub fn pip_install<S: Into<String>>(case: &Case<'_>, packages: impl IntoIterator<Item = S>, title: impl Into<String>) -> Fix {
-    let python = case.python().ok().flatten().map_or("python3".to_owned(), |python| python.path.to_string());
-    let start = [python, "-m".to_owned(), "pip".to_owned(), "install".to_owned()];
+    let python = case.python().ok().flatten();
+    let path = python.map_or("python3".to_owned(), |python| python.path.to_string());
+    let without_pip = python.is_some_and(|python| !python.packages.is_empty() && python.package("pip").is_none());
+    let start: Vec<String> = if without_pip && search::which(case.facts, "uv").is_some() {
+        ["uv", "pip", "install", "--python", &path].map(ToOwned::to_owned).into()
+    } else {
+        [&path, "-m", "pip", "install"].map(ToOwned::to_owned).into()
+    };
     Fix::run(start.into_iter().chain(packages.into_iter().map(Into::into)), title)
 }
 
