@@ -230,7 +230,7 @@ fn older_gcc(case: &Case<'_>, pair: &Pair<'_>, most: u32, id: &'static str) -> V
     if let Some(compiler) = candidate {
         let path = compiler.paths.first().unwrap_or(&compiler.real);
         let title = format!("gcc {}", compiler.version.as_ref().map(ToString::to_string).unwrap_or_default());
-        return vec![point_nvcc_at(case, pair, path, &title)];
+        return point_nvcc_at(case, pair, path, &title);
     }
     let offer = || {
         let os = case.facts.host.os.value()?;
@@ -245,7 +245,7 @@ fn older_gcc(case: &Case<'_>, pair: &Pair<'_>, most: u32, id: &'static str) -> V
     if let Some(install) = from_system {
         fixes.push(as_root(case, install.command.split_whitespace(), "an older gcc beside the system's own").curing(id));
         if let Some(program) = install.program {
-            fixes.push(point_nvcc_at(case, pair, &HostPath::new(program), "once it is installed").review());
+            fixes.extend(point_nvcc_at(case, pair, &HostPath::new(program), "once it is installed").into_iter().map(Fix::review));
         }
     }
     let conda = install(case, Need::GxxVersion, &Wanted { gcc: Some(most), ..Wanted::default() }, id);
@@ -267,14 +267,25 @@ fn older_gcc(case: &Case<'_>, pair: &Pair<'_>, most: u32, id: &'static str) -> V
     fixes
 }
 
-/// The variable that makes this nvcc run another compiler. CC wins over all where it is set; NVCC_CCBIN only for an nvcc that reads it.
-fn point_nvcc_at(case: &Case<'_>, pair: &Pair<'_>, gxx: &HostPath, title: &str) -> Fix {
+/// The variables that make this nvcc run another compiler. CC wins over all where it is set; NVCC_CCBIN only for an nvcc that reads it.
+fn point_nvcc_at(case: &Case<'_>, pair: &Pair<'_>, gxx: &HostPath, title: &str) -> Vec<Fix> {
     if pair.host.by == ChosenBy::CcbinFlag("CC") {
-        // CC is a C compiler to everybody else: the gcc beside the g++ where there is one.
-        let gcc = sibling(gxx);
-        let there = gcc.as_ref().filter(|path| search::program_at(case.facts, path).is_some());
-        return Fix::set("CC", there.unwrap_or(gxx).0.clone(), format!("{title}; torch hands CC to nvcc"));
+        return vec![set_cc(case, gxx, title), Fix::set("CXX", gxx.0.clone(), "the C++ compiler of the same gcc")];
     }
+    vec![by_flag(case, pair, gxx, title)]
+}
+
+/// CC is a C compiler to everybody else (DeepSpeed's test for libaio compiles C with it): the gcc beside the g++. A package that is still to
+/// be installed brings both.
+fn set_cc(case: &Case<'_>, gxx: &HostPath, title: &str) -> Fix {
+    let installed = |path: &HostPath| search::program_at(case.facts, path).is_some();
+    match sibling(gxx).filter(|gcc| installed(gcc) || !installed(gxx)) {
+        Some(gcc) => Fix::set("CC", gcc.0, format!("{title}; torch hands CC to nvcc")),
+        None => Fix::set("CC", gxx.0.clone(), format!("{title}; torch hands CC to nvcc, and there is no gcc beside it")).review(),
+    }
+}
+
+fn by_flag(case: &Case<'_>, pair: &Pair<'_>, gxx: &HostPath, title: &str) -> Fix {
     if let ChosenBy::CcbinFlag(name) = pair.host.by {
         return Fix::advice(format!("let the `-ccbin` in `{name}` name `{gxx}`"));
     }
@@ -414,7 +425,11 @@ fn too_old(case: &Case<'_>) -> Judgement {
             .about(compiler.real.to_string())
             .seen(Evidence::new("gcc", version.to_string()).at(&compiler.real).said_by(host.by.source().map_or("PATH".to_owned(), |source| source.to_string())))
             .seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path))
-            .then("compilations stop in torch's headers, with `#error \"You're trying to build PyTorch with a too old version of GCC\"` or missing C++17 features");
+            .then(if headers.default_standard >= 20 {
+                "compilations stop in torch's headers, which use features of C++20 that this gcc does not know".to_owned()
+            } else {
+                "compilations stop in torch's headers, with `#error \"You're trying to build PyTorch with a too old version of GCC\"` or missing C++17 features".to_owned()
+            });
         let newer = case.facts.compilers.value().and_then(|all| {
             all.iter()
                 .filter(|other| {
@@ -427,12 +442,7 @@ fn too_old(case: &Case<'_>) -> Judgement {
         findings.push(match newer {
             Some(newer) => {
                 let path = newer.paths.first().unwrap_or(&newer.real);
-                let gcc = sibling(path).filter(|path| search::program_at(case.facts, path).is_some());
-                finding.fix(Fix::set("CXX", path.0.clone(), "torch's C++ compiler")).fix(Fix::set(
-                    "CC",
-                    gcc.as_ref().unwrap_or(path).0.clone(),
-                    "torch hands CC to nvcc",
-                ))
+                finding.fix(Fix::set("CXX", path.0.clone(), "torch's C++ compiler")).fix(set_cc(case, path, "of the same gcc"))
             }
             None => {
                 let fixes = install(case, Need::GxxVersion, &Wanted { gcc: Some(least), ..Wanted::default() }, "gcc-too-old-for-torch");
@@ -535,7 +545,7 @@ fn not_reaching(case: &Case<'_>) -> Judgement {
             .seen(Evidence::new(name, shown.to_string()).said_by("environment"))
             .seen(Evidence::new("nvcc runs", pair.version.to_string()).at(&pair.compiler.real).said_by(chooser(&pair.host)))
             .then("torch and DeepSpeed hand nvcc only CC; the `.cu` files are compiled with the other compiler")
-            .fix(point_nvcc_at(case, &pair, &shown, "the compiler that was meant")),
+            .fix(by_flag(case, &pair, &shown, "the compiler that was meant")),
         );
     }
     Ok(Verdict::of(findings))

@@ -346,17 +346,6 @@ fn distribution(case: &Case<'_>) -> Judgement {
     Ok(Verdict::found(finding))
 }
 
-/// Variables that look as if torch read them, and who does.
-const NOT_READ: &[(&str, &str)] = &[
-    ("CUDA_ROOT", "some module systems set it for CMake"),
-    ("CUDAHOME", "no tool of this field reads it"),
-    ("CUDA_TOOLKIT_ROOT_DIR", "a CMake variable, not an environment variable"),
-    ("CUDAToolkit_ROOT", "CMake reads it"),
-    ("CUDA_TOOLKIT_PATH", "Bazel reads it"),
-    ("CUDA_DIR", "no tool of this field reads it"),
-    ("CUDA_INSTALL_PATH", "no tool of this field reads it"),
-];
-
 /// Only where it was meant to choose: it names another toolkit than the one torch finds.
 fn not_read(case: &Case<'_>) -> Judgement {
     if let Err(verdict) = wants_cuda_build(case)? {
@@ -368,27 +357,45 @@ fn not_read(case: &Case<'_>) -> Judgement {
     if matches!(home.by, FoundBy::CudaHome | FoundBy::CudaPath) {
         return Ok(Verdict::Pass);
     }
+    let torch = case.torch()?;
     let mut findings = Vec::new();
-    for (name, who) in NOT_READ {
+    for row in case.know.mistaken_variables().filter(|row| row.mistaken_for.as_deref() == Some("CUDA_HOME")) {
+        let name = row.name.as_ref();
+        if torch.is_some_and(|torch| case.know.torch_reads(name, &torch.version) == Some(true)) {
+            continue;
+        }
         let Some(value) = case.facts.env.path(name) else { continue };
-        let meant = case.toolkits().iter().find(|toolkit| *toolkit.root == *value || *toolkit.real == *value);
+        // Some of them name the program rather than the folder.
+        let program = search::which(case.facts, value).map(|hit| &hit.program.real);
+        let meant = case.toolkits().iter().find(|toolkit| {
+            let nvcc = toolkit.nvcc.value();
+            *toolkit.root == *value
+                || *toolkit.real == *value
+                || *toolkit.root.join("bin") == *value
+                || nvcc.is_some_and(|nvcc| *nvcc.path == *value || program.is_some_and(|program| *program == nvcc.program))
+        });
         if meant.zip(home.toolkit).is_some_and(|(meant, found)| meant.real == found.real) {
+            continue;
+        }
+        // A command line, or a compiler that is no nvcc, was not meant for torch.
+        let folder = matches!(case.facts.env.state(value), Some(PlaceState::Folder | PlaceState::Missing | PlaceState::Dangling { .. }));
+        if meant.is_none() && (!folder || value.to_string_lossy().contains(char::is_whitespace)) {
             continue;
         }
         let shown = HostPath::new(value);
         let found = home.toolkit.map_or("none".to_owned(), |toolkit| format!("`{}`", toolkit.root));
         let mut finding =
             Finding::warning("cuda-env-not-read", format!("`{name}` is `{shown}`, which torch does not read: it finds {found}"))
-                .about(*name)
-                .seen(Evidence::new(*name, shown.to_string()).said_by(*who))
+                .about(name)
+                .seen(Evidence::new(name, shown.to_string()).said_by(row.effect.as_ref()))
                 .then("the build uses another toolkit than the one named, or none");
-        let wanted = case.torch()?.and_then(|torch| torch.cuda);
+        let wanted = torch.and_then(|torch| torch.cuda);
         let found_fits = wanted.is_some() && home.toolkit.and_then(Toolkit::release) == wanted;
         let meant_fits = meant.and_then(Toolkit::release).zip(wanted).is_none_or(|(meant, wanted)| meant.major == wanted.major);
         if found_fits && meant.and_then(Toolkit::release) != wanted || !meant_fits {
             finding = finding.fix(Fix::unset(name, "it names a toolkit that is not of torch's release"));
         } else if let Some(meant) = meant.filter(|toolkit| usable(toolkit)) {
-            finding = finding.fix(Fix::set("CUDA_HOME", meant.root.0.clone(), format!("the folder that {name} names")));
+            finding = finding.fix(Fix::set("CUDA_HOME", meant.root.0.clone(), format!("the toolkit that {name} names")));
         } else {
             finding = finding.fix(Fix::advice(format!("if `{shown}` is the toolkit that is meant, set `CUDA_HOME` to it")));
         }
