@@ -10,6 +10,7 @@ mod driver;
 mod driver_libs;
 mod driver_nodes;
 mod driver_release;
+mod folders;
 mod gpu;
 mod judge;
 mod link;
@@ -20,6 +21,8 @@ mod proof;
 mod python;
 mod registry;
 mod remedy;
+#[cfg(test)]
+mod sample;
 #[cfg(test)]
 #[expect(clippy::unwrap_used, clippy::panic)]
 mod samples;

@@ -1,8 +1,8 @@
 //! All checks, root causes before what follows from them.
 
 use super::{
-    Check, arch, buildtools, cache, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, gpu, link, loader, lookup,
-    python, system, toolkit, torch,
+    Check, arch, buildtools, cache, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders, gpu, link, loader,
+    lookup, python, system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -23,6 +23,7 @@ pub const CHECKS: &[&[Check]] = &[
     deepspeed::CHECKS,
     loader::CHECKS,
     cache::CHECKS,
+    folders::CHECKS,
     system::CHECKS,
 ];
 
