@@ -37,7 +37,7 @@ fn broken(case: &Case<'_>) -> Judgement {
     let folder = temporary(case);
     let what = if value.is_empty() {
         // Run with nvcc 13.0 and 13.5.
-        "is empty, which nvcc takes for the root folder"
+        "is empty, and the parts of nvcc do not agree on what that means"
     } else {
         match case.facts.env.state(&shown) {
             Some(PlaceState::Missing | PlaceState::Dangling { .. }) => "names a folder that is not there",
