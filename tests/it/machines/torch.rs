@@ -262,4 +262,6 @@ pub fn deepspeed(m: &mut Machine<'_>, deepspeed: &DeepSpeed) {
         }
     }
     metadata(m, &site, "deepspeed", "deepspeed", &deepspeed.version, &["torch".to_owned(), "ninja".to_owned()]);
+    // pip installs what it asks for. The program that comes with the module lies where the manifest says that it is.
+    package(m, &site, "ninja", "1.11.1.4");
 }
