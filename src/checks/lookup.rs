@@ -393,7 +393,9 @@ fn not_read(case: &Case<'_>) -> Judgement {
         let found_fits = wanted.is_some() && home.toolkit.and_then(Toolkit::release) == wanted;
         let meant_fits = meant.and_then(Toolkit::release).zip(wanted).is_none_or(|(meant, wanted)| meant.major == wanted.major);
         if found_fits && meant.and_then(Toolkit::release) != wanted || !meant_fits {
-            finding = finding.fix(Fix::unset(name, "it names a toolkit that is not of torch's release"));
+            let unset = Fix::unset(name, "it names a toolkit that is not of torch's release");
+            // CMake may need it.
+            finding = finding.fix(if row.read_by.is_empty() { unset } else { unset.review() });
         } else if let Some(meant) = meant.filter(|toolkit| usable(toolkit)) {
             finding = finding.fix(Fix::set("CUDA_HOME", meant.root.0.clone(), format!("the toolkit that {name} names")));
         } else {
