@@ -20,6 +20,7 @@ pub mod torch;
 
 use crate::binary::FileAt;
 use crate::facts::gpu::GpuFacts;
+use crate::facts::host::HostFacts;
 use crate::facts::observed::Observed;
 use crate::facts::snapshot::{SCHEMA, Snapshot, Subject};
 use crate::host::Host;
@@ -42,13 +43,17 @@ pub struct Options {
     pub python: Option<PathBuf>,
     /// Ask the driver, where there are signs of one.
     pub ask_gpu: bool,
+    /// Only what an arch list is made from: environment, programs, toolkits, torch and DeepSpeed, GPUs.
+    pub for_lists: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), python: None, ask_gpu: true }
+        Self { timeout: Duration::from_secs(10), python: None, ask_gpu: true, for_lists: false }
     }
 }
+
+const NOT_FOR_LISTS: &str = "an arch list does not need it";
 
 /// Everything about the machine, the topics gathered side by side. A collector that panics leaves a `Failed` topic; those of the
 /// environment, of the machine and of programs have no such answer, and nothing could be judged without them: their panic goes on.
@@ -61,13 +66,16 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         // Compilers are programs looked at more closely.
         let programs = topic(scope, |notes| {
             let programs = program::collect(host, &root_paths, notes);
+            if options.for_lists {
+                return (programs, Observed::skipped(NOT_FOR_LISTS));
+            }
             let compilers = catch_unwind(AssertUnwindSafe(|| compiler::collect(host, &programs, options.timeout)));
             (programs, compilers.unwrap_or_else(|panic| Observed::failed(panicked(&*panic))))
         });
         let toolkits = topic(scope, |notes| toolkit::collect(host, &roots, notes));
-        let about = topic(scope, |_| host::collect(host));
+        let about = topic(scope, |_| if options.for_lists { HostFacts::default() } else { host::collect(host) });
         let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
-        let cache = topic(scope, |notes| cache::collect(host, notes));
+        let cache = topic(scope, |notes| if options.for_lists { Observed::skipped(NOT_FOR_LISTS) } else { cache::collect(host, notes) });
         let gpu = topic(scope, |_| if options.ask_gpu { gpu::gpu(host, options.timeout) } else { GpuFacts::default() });
 
         let mut notes = Notes::new();
@@ -75,7 +83,12 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         // Python packages bring most of the libraries.
         let found = pythons.value().map(Vec::as_slice).unwrap_or_default();
         let loader = thread::scope(|scope| {
-            let loader = topic(scope, |notes| loader::collect(host, &root_paths, found, notes));
+            let loader = topic(scope, |notes| {
+                if options.for_lists {
+                    return Observed::skipped(NOT_FOR_LISTS);
+                }
+                loader::collect(host, &root_paths, found, notes)
+            });
             or(loader, &mut notes, |why| Observed::failed(why))
         });
         let env = whole(env, &mut notes);

@@ -34,21 +34,26 @@ pub fn load(args: &SubjectArgs) -> anyhow::Result<Subject> {
     if args.from.len() > 1 {
         bail!("more than one --from is for `arch-list` only");
     }
+    one(args, false)
+}
+
+fn one(args: &SubjectArgs, for_lists: bool) -> anyhow::Result<Subject> {
     let know = knowledge(args)?;
     let facts = match args.from.first() {
         Some(path) => from_file(path, args)?,
-        None => collected(args)?,
+        None => collected(args, for_lists)?,
     };
     finish(facts, know, args)
 }
 
-/// Every snapshot that was named, or the one machine.
+/// Every snapshot that was named, or the one machine, with what an arch list is made from. The driver is not asked where `--gpu` says
+/// which GPUs count.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_all(args: &SubjectArgs) -> anyhow::Result<Vec<Subject>> {
     if args.from.len() < 2 {
-        return Ok(vec![load(args)?]);
+        return Ok(vec![one(args, true)?]);
     }
     args.from
         .iter()
@@ -127,8 +132,13 @@ fn python(args: &SubjectArgs) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-fn collected(args: &SubjectArgs) -> anyhow::Result<Snapshot> {
-    let options = collect::Options { timeout: Duration::from_secs_f64(args.timeout), python: python(args)?, ..collect::Options::default() };
+fn collected(args: &SubjectArgs, for_lists: bool) -> anyhow::Result<Snapshot> {
+    let options = collect::Options {
+        timeout: Duration::from_secs_f64(args.timeout),
+        python: python(args)?,
+        ask_gpu: !for_lists || args.gpu.is_empty(),
+        for_lists,
+    };
     let extra = variables(args)?;
     match &args.root {
         Some(root) => {
