@@ -47,8 +47,13 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// What a file tree cannot show, with the reason.
-const NOT_IN_A_TREE: &[(&str, &str)] =
-    &[("cuda-visible-devices-mask", "the GPUs are asked for over NVML, and --gpu takes the mask away"), ("mig", "as above")];
+const NOT_IN_A_TREE: &[(&str, &str)] = &[
+    ("cuda-visible-devices-mask", "the GPUs are asked for over NVML, and --gpu takes the mask away"),
+    ("mig", "as above"),
+    ("cache-permission", "who will write is known of a running machine only; see `live`"),
+    ("disk-full-tmp", "free space is known of a running machine only; see `live`"),
+    ("shm-too-small", "as above"),
+];
 
 /// A check that no machine has ever seen fire is not known to work.
 fn every_problem(files: &[PathBuf]) {
