@@ -243,7 +243,6 @@ pub fn taken_out(case: &Case<'_>, library: &Library, via: &Via, id: &'static str
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used)]
 mod tests {
     use super::super::Purpose;
     use super::super::samples::{

@@ -141,7 +141,6 @@ fn permitted() -> Fix {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used)]
 mod tests {
     use super::super::samples::{ask, driver, loader, machine, node, one, quiet, with_driver};
     use super::*;
