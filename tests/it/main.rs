@@ -15,6 +15,7 @@ mod gpu;
 mod harness;
 mod house;
 mod knowledge;
+mod live;
 mod machines;
 mod model;
 mod util;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     trials.extend(harness::trials());
     trials.extend(house::trials());
     trials.extend(knowledge::trials());
+    trials.extend(live::trials());
     trials.extend(machines::trials());
     trials.extend(model::trials());
     trials.extend(visible::trials());
