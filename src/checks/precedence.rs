@@ -92,7 +92,9 @@ pub const RULES: &[(&[ProblemId], &[ProblemId])] = &[
     (&["nvcc-dropped-arch"], &["arch-list-wrong"]),
     (&["ds-default-arch-list-rejected"], &["arch-list-unset-no-gpu"]),
     (&["libcudart-impostor"], &["libcudart-not-found", "ld-library-path-overrides-torch-libs"]),
-    (&["libcudart-not-found"], &["ld-library-path-overrides-torch-libs"]),
+    (&["libcudart-not-found"], &["runtime-lib-not-on-loader-path", "cudnn-not-found", "ld-library-path-overrides-torch-libs"]),
+    (&["two-cuda-families"], &["nccl-system-vs-torch"]),
+    (&["stubs-on-loader-path"], &["libcuda-not-found", "libnvidia-ml-not-found"]),
     (
         &["nvidia-module-not-loaded", "nvml-driver-library-mismatch", "cuda-compat-wrong"],
         &[

@@ -2,7 +2,7 @@
 
 use super::{
     Check, arch, buildtools, cache, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders, gpu, link, loader,
-    lookup, python, system, toolkit, torch,
+    loader_impostor, loader_order, loader_path, loader_versions, lookup, python, system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -21,7 +21,11 @@ pub const CHECKS: &[&[Check]] = &[
     gpu::CHECKS,
     arch::CHECKS,
     deepspeed::CHECKS,
+    loader_impostor::CHECKS,
     loader::CHECKS,
+    loader_order::CHECKS,
+    loader_path::CHECKS,
+    loader_versions::CHECKS,
     cache::CHECKS,
     folders::CHECKS,
     system::CHECKS,

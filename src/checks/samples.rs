@@ -159,6 +159,23 @@ pub fn with_torch<'a>(facts: &'a mut Snapshot, version: &str, cuda: &str, needed
     facts.pythons.value_mut().unwrap()[0].torch.value_mut().unwrap()
 }
 
+/// What torch needs in [`wheels`].
+const NEEDED: &[&str] = &["libcudart.so.12", "libcublas.so.12", "libcudnn.so.9"];
+
+/// torch 2.5 with NVIDIA's packages, those of `without` left out.
+pub fn wheels(without: &[&str]) -> Snapshot {
+    let mut facts = machine();
+    let torch = with_torch(&mut facts, "2.5.1+cu124", "12.4", NEEDED);
+    torch.requires =
+        vec![("nvidia-cuda-runtime-cu12".to_owned(), "==12.4.127".to_owned()), ("nvidia-cudnn-cu12".to_owned(), "==9.1.0.70".to_owned())];
+    for (folder, name) in [("cuda_runtime", "libcudart.so.12"), ("cublas", "libcublas.so.12"), ("cudnn", "libcudnn.so.9")] {
+        if !without.contains(&name) {
+            add(&mut facts, &format!("{SITE}/nvidia/{folder}/lib/{name}"), Source::Pip { site: SITE.into() });
+        }
+    }
+    facts
+}
+
 /// Asks one check, for building and running.
 pub fn ask(run: fn(&Case<'_>) -> Judgement, facts: &Snapshot) -> Judgement {
     ask_for(run, facts, Purpose::Both)

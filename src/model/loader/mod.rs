@@ -225,6 +225,11 @@ impl<'a> Process<'a> {
         &self.unmet
     }
 
+    /// The machine and class of the files that this process can load, where they are known.
+    pub const fn machine(&self) -> Option<(Machine, u8)> {
+        self.machine
+    }
+
     /// Everything that is loaded and known: the path and how it was found.
     pub fn loaded(&self) -> impl Iterator<Item = (&HostPath, &Via)> {
         self.objects.iter().skip(1).map(|object| (&object.path, &object.via))

@@ -161,12 +161,17 @@ fn torch_libraries(
     ];
     let put = |name: &str, needed: Vec<String>, exports: Vec<String>, strings: Vec<String>| {
         let mut elf = m.tree.library(name);
-        // libtorch.so holds nothing of its own.
-        let own = name != "libtorch.so";
-        elf.needed = needed.into_iter().chain(system.iter().filter(|system| own || !system.starts_with("libstdc++")).cloned()).collect();
+        // libtorch.so holds nothing of its own, libtorch_global_deps.so is written in C.
+        let without: &[&str] = match name {
+            "libtorch.so" => &["libstdc++"],
+            "libtorch_global_deps.so" => &["libstdc++", "libgcc_s"],
+            _ => &[],
+        };
+        let has = |library: &str| !without.iter().any(|start| library.starts_with(start));
+        elf.needed = needed.into_iter().chain(system.iter().filter(|system| has(system)).cloned()).collect();
         elf.rpath = Some(rpath.to_owned());
         elf.exports = exports;
-        elf.needs = needs.iter().filter(|(library, _)| own || !library.starts_with("libstdc++")).cloned().collect();
+        elf.needs = needs.iter().filter(|(library, _)| has(library)).cloned().collect();
         m.tree.file(&format!("{folder}/lib/{name}"), elf.say(strings).bytes());
     };
     let check = if abi {
@@ -176,6 +181,7 @@ fn torch_libraries(
     };
     let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     put("libc10.so", Vec::new(), names(&[check]), Vec::new());
+    put("libtorch_global_deps.so", cudart.clone(), Vec::new(), Vec::new());
     put("libshm.so", names(&["libtorch_cpu.so"]), Vec::new(), Vec::new());
     put("libtorch_cpu.so", [names(&["libc10.so"]), cupti, cudart.clone()].concat(), Vec::new(), Vec::new());
     let mut python = names(&["libtorch.so", "libshm.so", "libtorch_cpu.so"]);

@@ -147,7 +147,8 @@ fn against_the_lab() -> Vec<Trial> {
                 let file = std::fs::read(path).unwrap();
                 ds_doctor::binary::elf::summarise(&file.as_slice()).unwrap()
             };
-            for name in ["libtorch_python.so", "libtorch_cuda.so", "libc10_cuda.so", "libtorch.so", "libc10.so"] {
+            for name in ["libtorch_global_deps.so", "libtorch_python.so", "libtorch_cuda.so", "libc10_cuda.so", "libtorch.so", "libc10.so"]
+            {
                 let at = |root: &Path| read(&root.join(site).join("lib").join(name));
                 let (own, real) = (at(&folder.path().join("venv")), at(&real));
                 let new: Vec<&String> = own.needed.iter().filter(|name| !real.needed.contains(name)).collect();
