@@ -118,7 +118,7 @@ impl<'e> Writer<'e> {
     }
 
     fn section(&mut self, name: &'static str, kind: u32, flags: u64, bytes: &[u8]) -> usize {
-        while self.out.len() % 8 != 0 {
+        while !self.out.len().is_multiple_of(8) {
             self.out.push(0);
         }
         let offset = self.out.len();
@@ -281,7 +281,7 @@ impl<'e> Writer<'e> {
         at.push(names.add(".shstrtab"));
         let bytes = names.0.clone();
         self.section(".shstrtab", 3, 0, &bytes);
-        while self.out.len() % 8 != 0 {
+        while !self.out.len().is_multiple_of(8) {
             self.out.push(0);
         }
         let start = self.out.len();

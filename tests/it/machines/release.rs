@@ -92,16 +92,7 @@ pub fn libraries(cuda: CudaVersion) -> Vec<Library> {
             }),
         ),
         ("nvrtc", rtc),
-        (
-            "cupti",
-            if major == 10 {
-                cuda.to_string()
-            } else if major == 11 {
-                cuda.to_string()
-            } else {
-                number(major)
-            },
-        ),
+        ("cupti", if major <= 11 { cuda.to_string() } else { number(major) }),
     ];
     if from(11, 4) {
         all.push(("cufile", number(0)));

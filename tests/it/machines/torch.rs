@@ -151,11 +151,11 @@ fn torch_libraries(
     let without_curand = version.at_least(&[2, 15]);
     let of_cuda: Vec<String> = cuda_names
         .iter()
-        .filter(|name| !name.starts_with("libcupti") && !name.starts_with("libnvrtc") && !(without_curand && name.starts_with("libcurand")))
+        .filter(|name| !(name.starts_with("libcupti") || name.starts_with("libnvrtc") || without_curand && name.starts_with("libcurand")))
         .cloned()
         .collect();
     let system = ["libstdc++.so.6", "libgcc_s.so.1", "libc.so.6"].map(str::to_owned);
-    let needs = vec![
+    let needs = [
         ("libstdc++.so.6".to_owned(), vec!["GLIBCXX_3.4.21".to_owned()]),
         ("libc.so.6".to_owned(), vec!["GLIBC_2.14".to_owned(), "GLIBC_2.17".to_owned()]),
     ];
