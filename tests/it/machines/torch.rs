@@ -155,9 +155,11 @@ fn torch_libraries(
         .cloned()
         .collect();
     let system = ["libstdc++.so.6", "libgcc_s.so.1", "libc.so.6"].map(str::to_owned);
+    // Wheels are for manylinux_2_28 since 2.7, for manylinux2014 before.
+    let (libstdcxx, libc) = if version.at_least(&[2, 7]) { ("GLIBCXX_3.4.22", "GLIBC_2.28") } else { ("GLIBCXX_3.4.21", "GLIBC_2.17") };
     let needs = [
-        ("libstdc++.so.6".to_owned(), vec!["GLIBCXX_3.4.21".to_owned()]),
-        ("libc.so.6".to_owned(), vec!["GLIBC_2.14".to_owned(), "GLIBC_2.17".to_owned()]),
+        ("libstdc++.so.6".to_owned(), vec![libstdcxx.to_owned()]),
+        ("libc.so.6".to_owned(), vec!["GLIBC_2.14".to_owned(), libc.to_owned()]),
     ];
     let put = |name: &str, needed: Vec<String>, exports: Vec<String>, strings: Vec<String>| {
         let mut elf = m.tree.library(name);
