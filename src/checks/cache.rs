@@ -1,23 +1,18 @@
-//! torch's extension cache: locks that nobody holds, objects of another torch, folders that cannot be written or are shared.
+//! torch's extension cache: locks that nobody holds, objects of another torch.
 
 use super::lookup::NOT_ASKED;
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::cache::{CachedOp, Lock};
-use crate::facts::host::{FolderPurpose, WorkFolder, is_local, is_network};
+use crate::facts::host::{FolderPurpose, WorkFolder, is_local};
 use crate::facts::observed::{Missing, Observed};
 use crate::facts::raw::HostPath;
 use crate::facts::torch::Torch;
-use crate::finding::{Evidence, Finding, Fix, Severity};
+use crate::finding::{Evidence, Finding, Fix};
 use crate::knowledge::schema::torch::TorchTrait;
 use crate::model::torch_cache::{self, CacheFolder};
 use crate::text::count;
 
-pub const CHECKS: &[Check] = &[
-    Check { id: "stale-jit-lock", run: stale_lock },
-    Check { id: "stale-jit-cache", run: stale_objects },
-    Check { id: "cache-permission", run: permission },
-    Check { id: "shared-nfs-jit-race", run: shared },
-];
+pub const CHECKS: &[Check] = &[Check { id: "stale-jit-lock", run: stale_lock }, Check { id: "stale-jit-cache", run: stale_objects }];
 
 /// The cache of the torch that is judged.
 pub struct Cache<'a> {
@@ -41,7 +36,7 @@ pub fn cache<'a>(case: &Case<'a>) -> Result<Result<Cache<'a>, Verdict>, Missing>
 
 impl<'a> Cache<'a> {
     /// What is built in the folder of this torch and this Python.
-    fn ops(&self) -> impl Iterator<Item = &'a CachedOp> {
+    pub fn ops(&self) -> impl Iterator<Item = &'a CachedOp> {
         let ops = self.folder.facts.map_or(&[][..], |root| root.ops.as_slice());
         ops.iter().filter(|op| op.tag == self.folder.tag)
     }
@@ -133,13 +128,10 @@ fn stale_objects(case: &Case<'_>) -> Judgement {
     let Some(first) = stale.first() else { return Ok(Verdict::Pass) };
     let folder = HostPath::new(first.path.parent().unwrap_or(&first.path));
     let names: Vec<String> = stale.iter().map(|op| format!("`{}`", op.name)).collect();
-    let (have, them) = if stale.len() == 1 { ("was", "it") } else { ("were", "them") };
+    let (hold, them) = if stale.len() == 1 { ("holds", "an object") } else { ("hold", "objects") };
     let mut finding = Finding::warning(
         ID,
-        format!(
-            "{} in the extension cache {have} built before this torch was installed, and ninja keeps {them}",
-            crate::text::join(&names)
-        ),
+        format!("{} in the extension cache {hold} {them} older than this torch, and ninja keeps what it has", crate::text::join(&names)),
     )
     .likely()
     .about(folder.to_string())
@@ -149,7 +141,7 @@ fn stale_objects(case: &Case<'_>) -> Judgement {
         finding = finding.seen(Evidence::new(op.name.clone(), format!("{} older than torch", duration(age))).at(&op.path));
     }
     let finding = finding
-        .then("where torch's release has changed, `ninja: no work to do.` is followed by `undefined symbol` at import, or by wrong values")
+        .then("where torch's release has changed, the op stops at import with `undefined symbol`, or computes with another layout than torch's")
         .fix(
             Fix::run(
                 ["rm", "-r"].into_iter().map(ToOwned::to_owned).chain(stale.iter().map(|op| op.path.to_string())),
@@ -171,119 +163,10 @@ fn duration(seconds: i64) -> String {
     }
 }
 
-/// A folder for the cache that is this user's own and not in the way of others.
-pub fn elsewhere(case: &Case<'_>, id: &'static str) -> Fix {
-    let usable = |folder: &&WorkFolder| {
-        folder.writable == Some(true) && !folder.has_option("noexec") && folder.filesystem.as_deref().is_some_and(is_local)
-    };
-    let of = |purpose| case.facts.host.folders.iter().filter(move |folder| folder.purpose == purpose);
-    let temporary = of(FolderPurpose::Temporary).filter(|folder| folder.exists()).find(usable);
-    // Torch makes it where it is not there yet.
-    let home = case.facts.env.path("HOME").map(|home| home.join(".cache/torch_extensions"));
-    let variables = ["TORCH_EXTENSIONS_DIR", "XDG_CACHE_HOME"].map(|name| case.facts.env.get(name).is_some());
-    let own = of(FolderPurpose::Cache).filter(|folder| home.as_ref().is_some_and(|home| folder.path.0 == *home)).find(usable);
-    let own = own.filter(|_| variables == [true, false]);
-    match (own, temporary) {
-        (Some(_), _) => Fix::unset("TORCH_EXTENSIONS_DIR", "the cache in the home folder can be used"),
-        // A name that somebody else may have taken before: a person should look.
-        (None, Some(folder)) => {
-            let name = case
-                .facts
-                .env
-                .path("HOME")
-                .and_then(|home| home.file_name())
-                .map_or("user".to_owned(), |name| name.to_string_lossy().into_owned());
-            Fix::set("TORCH_EXTENSIONS_DIR", folder.path.join(format!("torch_extensions_{name}")).0, "a folder of your own on this host")
-                .review()
-        }
-        (None, None) => Fix::advice("set `TORCH_EXTENSIONS_DIR` to a folder of your own on a local disk").curing(id),
-    }
-}
-
-fn permission(case: &Case<'_>) -> Judgement {
-    const ID: &str = "cache-permission";
-    let cache = match cache(case)? {
-        Ok(cache) => cache,
-        Err(verdict) => return Ok(verdict),
-    };
-    let Some(root) = cache.folder.facts else {
-        return Err(Missing { topic: "cache", why: format!("`{}` was not looked at", cache.folder.root), failed: false });
-    };
-    let closed = match root.writable.get("cache")? {
-        Some(false) => Some(root.path.clone()),
-        // Below it only what this torch would use.
-        _ => {
-            let tag = cache.folder.tag.as_ref().map(|tag| root.path.join(tag));
-            tag.into_iter().chain(cache.ops().map(|op| op.path.clone())).find(|folder| root.closed.contains(folder))
-        }
-    };
-    let Some(closed) = closed else { return Ok(Verdict::Pass) };
-    let place = cache.place(case);
-    let nearest = place.and_then(|place| place.nearest.as_ref()).filter(|_| closed == root.path && !root.exists).unwrap_or(&closed);
-    let read_only = place.is_some_and(|place| place.has_option("ro"));
-    let (why, message) = if read_only {
-        ("its file system is read-only", format!("OSError: [Errno 30] Read-only file system: '{}'", cache.folder.root))
-    } else {
-        ("this user may not write there", format!("PermissionError: [Errno 13] Permission denied: '{closed}'"))
-    };
-    let finding = Finding::error(ID, format!("torch builds ops in `{closed}`, and {why}"))
-        .about(root.path.to_string())
-        .seen(Evidence::new("not writable", why).at(nearest).from(&cache.folder.source))
-        .then(format!("the first use of an op that is not pre-built stops with `{message}`"))
-        .fix(elsewhere(case, ID));
-    Ok(Verdict::found(finding))
-}
-
-/// What shows that this host is one of several, which use the cache at once.
-fn several_hosts(case: &Case<'_>) -> Option<(&'static str, String)> {
-    let number = |name: &str| case.facts.env.text(name)?.parse::<u64>().ok();
-    if let Some(nodes) = number("SLURM_JOB_NUM_NODES") {
-        return (nodes > 1).then(|| ("SLURM_JOB_NUM_NODES", nodes.to_string()));
-    }
-    if let (Some(world), Some(local)) = (number("WORLD_SIZE"), number("LOCAL_WORLD_SIZE")) {
-        return (world > local).then(|| ("WORLD_SIZE", format!("{world}, {local} of them here")));
-    }
-    (case.facts.host.container.as_deref() == Some("kubernetes")).then(|| ("container", "kubernetes".to_owned()))
-}
-
-fn shared(case: &Case<'_>) -> Judgement {
-    const ID: &str = "shared-nfs-jit-race";
-    let cache = match cache(case)? {
-        Ok(cache) => cache,
-        Err(verdict) => return Ok(verdict),
-    };
-    let Some(place) = cache.place(case) else {
-        return Err(Missing { topic: "file systems", why: format!("`{}` was not looked at", cache.folder.root), failed: false });
-    };
-    let Some(filesystem) = place.filesystem.as_deref() else {
-        return Err(Missing { topic: "file systems", why: "only a running machine tells".to_owned(), failed: false });
-    };
-    if !is_network(filesystem) {
-        return Ok(Verdict::Pass);
-    }
-    // On one host at a time it works.
-    let several = several_hosts(case);
-    let severity = if several.is_some() { Severity::Warning } else { Severity::Info };
-    let mut finding = Finding::new(
-        ID,
-        severity,
-        format!("the extension cache `{}` lies on `{filesystem}`, which several hosts may share", cache.folder.root),
-    )
-    .about(cache.folder.root.to_string())
-    .seen(Evidence::new("cache", filesystem).at(&cache.folder.root).from(&cache.folder.source));
-    if let Some((what, value)) = several {
-        finding = finding.likely().seen(Evidence::new(what, value).said_by("more than one host"));
-    }
-    let finding = finding
-        .then("where hosts build at once, one loads what another has half written: `file too short`, `Stale file handle`, or a wait without end")
-        .fix(elsewhere(case, ID));
-    Ok(Verdict::found(finding))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Purpose;
-    use super::super::sample::{BOOT, INSTALLED, cured, finding, findings, healthy, judged, lock, op, place, python, root, silent, torch};
+    use super::super::sample::{BOOT, INSTALLED, cured, finding, findings, healthy, judged, lock, op, place, root, silent, torch};
     use super::*;
     use crate::facts::snapshot::Snapshot;
     use crate::finding::Action;
@@ -380,51 +263,6 @@ mod tests {
             op.built = Some(INSTALLED - 5);
         };
         assert_eq!(stale(library_alone), 1);
-    }
-
-    #[test]
-    fn folders_that_cannot_be_written() {
-        let mut facts = with(vec![op("fused_adam")]);
-        root(&mut facts).closed = vec!["/root/.cache/torch_extensions/py39_cpu".into()];
-        silent(&facts, CHECKS, Purpose::Both);
-        root(&mut facts).closed.push(op("fused_adam").path);
-        assert!(finding(&facts, "cache-permission").title.contains("fused_adam"));
-        root(&mut facts).writable = Observed::seen(false);
-        let found = finding(&facts, "cache-permission");
-        assert!(found.consequence.contains("Errno 13"), "{}", found.consequence);
-        place(&mut facts, FolderPurpose::Cache).options.push("ro".to_owned());
-        assert!(finding(&facts, "cache-permission").consequence.contains("Errno 30"));
-        root(&mut facts).writable = Observed::skipped("a tree");
-        assert_eq!(judged(&facts, Purpose::Build, "cache-permission").undecided.len(), 1);
-    }
-
-    #[test]
-    fn who_uses_the_cache() {
-        let mut facts = healthy();
-        root(&mut facts).writable = Observed::seen(false);
-        python(&mut facts).deepspeed = Observed::absent(["nowhere"]);
-        assert!(judged(&facts, Purpose::Run, "cache-permission").findings.is_empty(), "nothing is built at run time");
-        assert_eq!(judged(&facts, Purpose::Build, "cache-permission").findings.len(), 1);
-    }
-
-    #[test]
-    fn caches_of_several_hosts() {
-        let mut facts = healthy();
-        place(&mut facts, FolderPurpose::Cache).filesystem = Some("nfs4".to_owned());
-        let severity = |facts: &Snapshot| finding(facts, "shared-nfs-jit-race").severity;
-        assert_eq!(severity(&facts), Severity::Info, "a home on a network file system works for one host");
-        facts.env.set("SLURM_JOB_NUM_NODES", "1");
-        assert_eq!(severity(&facts), Severity::Info);
-        facts.env.set("SLURM_JOB_NUM_NODES", "4");
-        assert_eq!(severity(&facts), Severity::Warning);
-        facts.env.unset("SLURM_JOB_NUM_NODES");
-        for (local, expected) in [("8", Severity::Info), ("4", Severity::Warning)] {
-            facts.env.set("WORLD_SIZE", "8");
-            facts.env.set("LOCAL_WORLD_SIZE", local);
-            assert_eq!(severity(&facts), expected);
-        }
-        place(&mut facts, FolderPurpose::Cache).filesystem = Some("xfs".to_owned());
-        silent(&facts, CHECKS, Purpose::Both);
     }
 
     #[test]

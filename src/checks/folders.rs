@@ -1,6 +1,6 @@
-//! Folders that builds write to and load from: the temporary folder and the extension cache.
+//! Folders that builds write to: the temporary folder, and the room that is left.
 
-use super::cache::{Cache, cache, elsewhere};
+use super::cache::cache;
 use super::lookup::NOT_ASKED;
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::env::PlaceState;
@@ -12,8 +12,7 @@ use crate::finding::{Evidence, Finding, Fix, Severity};
 use crate::text::bytes;
 use std::path::Path;
 
-pub const CHECKS: &[Check] =
-    &[Check { id: "tmpdir-broken", run: broken }, Check { id: "tmp-noexec", run: noexec }, Check { id: "disk-full-tmp", run: full }];
+pub const CHECKS: &[Check] = &[Check { id: "tmpdir-broken", run: broken }, Check { id: "disk-full-tmp", run: full }];
 
 const MIB: u64 = 1 << 20;
 
@@ -71,40 +70,6 @@ fn broken(case: &Case<'_>) -> Judgement {
         finding = finding.fix(Fix::run(["mkdir", "-p", &shown.to_string()], "where this is the folder that is meant").curing(ID).or(1));
     }
     Ok(Verdict::found(finding))
-}
-
-/// Where the built library is loaded from: a `noexec` TMPDIR does no harm.
-fn noexec(case: &Case<'_>) -> Judgement {
-    const ID: &str = "tmp-noexec";
-    let cache = match cache(case)? {
-        Ok(cache) => cache,
-        Err(verdict) => return Ok(verdict),
-    };
-    let place = known(case, &cache)?;
-    if !place.has_option("noexec") {
-        return Ok(Verdict::Pass);
-    }
-    let root = &cache.folder.root;
-    let finding = Finding::error(ID, format!("torch loads what it builds from `{root}`, which is mounted `noexec`"))
-        .about(root.to_string())
-        .seen(
-            Evidence::new("mount", format!("{} noexec", place.filesystem.as_deref().unwrap_or_default()))
-                .at(root)
-                .from(&cache.folder.source),
-        )
-        .then("ops compile, and then stop with `failed to map segment from shared object`")
-        .fix(elsewhere(case, ID));
-    Ok(Verdict::found(finding))
-}
-
-/// What is known of the cache's file system; nothing in a tree without a mount table.
-fn known<'a>(case: &Case<'a>, cache: &Cache<'a>) -> Result<&'a WorkFolder, Missing> {
-    let place = cache.place(case).filter(|place| place.filesystem.is_some());
-    place.ok_or_else(|| Missing {
-        topic: "file systems",
-        why: format!("nothing is known of that of `{}`", cache.folder.root),
-        failed: false,
-    })
 }
 
 /// One `.cu` file that includes torch's headers took 57 MiB of TMPDIR for one architecture, with nvcc 13.0 and torch 2.11.
@@ -185,7 +150,6 @@ mod tests {
     use crate::facts::env::NamedPlace;
     use crate::facts::observed::Observed;
     use crate::facts::snapshot::Snapshot;
-    use crate::finding::Safety;
 
     #[test]
     fn a_healthy_machine_is_silent() {
@@ -238,30 +202,6 @@ mod tests {
         scratch.writable = Some(false);
         facts.host.folders.insert(0, scratch);
         assert!(finding(&facts, "tmpdir-broken").title.contains("cannot write"));
-    }
-
-    #[test]
-    fn what_is_loaded_needs_exec() {
-        let mut facts = healthy();
-        place(&mut facts, FolderPurpose::Temporary).options.push("noexec".to_owned());
-        silent(&facts, CHECKS, Purpose::Both);
-        place(&mut facts, FolderPurpose::Cache).options.push("noexec".to_owned());
-        assert_eq!(finding(&facts, "tmp-noexec").fixes[0].safety, Safety::Review, "no other folder is known to do");
-        // A cache elsewhere is at fault, and the usual one is not.
-        let mut usual = place(&mut facts, FolderPurpose::Cache).clone();
-        usual.options.clear();
-        place(&mut facts, FolderPurpose::Cache).path = "/ext".into();
-        facts.host.folders.push(usual);
-        facts.env.set("TORCH_EXTENSIONS_DIR", "/ext");
-        silent(&cured(&facts, "tmp-noexec"), CHECKS, Purpose::Run);
-    }
-
-    #[test]
-    fn without_a_mount_table_it_is_not_known() {
-        let mut facts = healthy();
-        place(&mut facts, FolderPurpose::Cache).filesystem = None;
-        let judged = judged(&facts, Purpose::Build, "tmp-noexec");
-        assert!(judged.findings.is_empty() && judged.undecided.iter().all(|one| !one.failed));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod arch;
 mod buildtools;
 mod cache;
+mod cache_folder;
 mod case;
 mod compiler;
 mod deepspeed;
@@ -20,6 +21,7 @@ mod loader_order;
 mod loader_path;
 mod loader_versions;
 mod lookup;
+mod ninja;
 mod precedence;
 mod proof;
 mod python;
@@ -30,6 +32,7 @@ mod sample;
 #[cfg(test)]
 #[expect(clippy::unwrap_used, clippy::panic)]
 mod samples;
+mod setuptools;
 pub mod summary;
 mod system;
 mod toolkit;

@@ -1,18 +1,20 @@
 //! All checks, root causes before what follows from them.
 
 use super::{
-    Check, arch, buildtools, cache, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders, gpu, link, loader,
-    loader_impostor, loader_order, loader_path, loader_versions, lookup, python, system, toolkit, torch,
+    Check, arch, buildtools, cache, cache_folder, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders, gpu,
+    link, loader, loader_impostor, loader_order, loader_path, loader_versions, lookup, ninja, python, setuptools, system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
 pub const CHECKS: &[&[Check]] = &[
     python::CHECKS,
+    setuptools::CHECKS,
     torch::CHECKS,
     lookup::CHECKS,
     toolkit::CHECKS,
     compiler::CHECKS,
     link::CHECKS,
+    ninja::CHECKS,
     buildtools::CHECKS,
     driver::CHECKS,
     driver_libs::CHECKS,
@@ -27,6 +29,7 @@ pub const CHECKS: &[&[Check]] = &[
     loader_path::CHECKS,
     loader_versions::CHECKS,
     cache::CHECKS,
+    cache_folder::CHECKS,
     folders::CHECKS,
     system::CHECKS,
 ];

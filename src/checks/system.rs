@@ -1,7 +1,7 @@
 //! What the system allows: memory and processes for a build, shared memory for a run.
 
-use super::buildtools::ninja_runs;
 use super::lookup::NOT_ASKED;
+use super::ninja::ninja_runs;
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::host::FolderPurpose;
 use crate::facts::observed::Missing;
