@@ -550,3 +550,29 @@ fn not_reaching(case: &Case<'_>) -> Judgement {
     }
     Ok(Verdict::of(findings))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Purpose;
+    use super::super::sample::{healthy, program};
+    use super::*;
+    use crate::facts::program::ProgramKind;
+    use crate::finding::{Action, Safety};
+    use crate::knowledge::Knowledge;
+
+    #[test]
+    fn cc_stays_a_c_compiler() {
+        let gxx = HostPath::new("/usr/bin/g++-12");
+        for (installed, value, safety) in [
+            (&["/usr/bin/g++-12", "/usr/bin/gcc-12"][..], "/usr/bin/gcc-12", Safety::Safe),
+            (&[], "/usr/bin/gcc-12", Safety::Safe),
+            (&["/usr/bin/g++-12"], "/usr/bin/g++-12", Safety::Review),
+        ] {
+            let mut facts = healthy();
+            facts.programs.extend(installed.iter().map(|path| program(path, ProgramKind::Elf)));
+            let fix = set_cc(&Case::new(&facts, &Knowledge::embedded(), Purpose::Build, &[]), &gxx, "gcc 12");
+            assert!(matches!(&fix.action, Action::SetEnv { name, value: set } if name == "CC" && *set == value.into()), "{fix:?}");
+            assert_eq!(fix.safety, safety, "{installed:?}");
+        }
+    }
+}
