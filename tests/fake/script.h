@@ -1,4 +1,5 @@
-/* What the fake libraries share: they answer from a text file of `KEY VALUE` lines, named by a variable. The first line of a key counts.
+/* What the fake libraries share: they answer from a text file of `KEY VALUE` lines, named by a variable, or fixed with -DSCRIPT_PATH for a
+   process that gets no variables. The first line of a key counts.
 
    FUNCTION            what every call of it answers (a number; 0 or absent: success)
    N.FUNCTION          the same for device N
@@ -10,7 +11,11 @@
 #include <unistd.h>
 
 static int lookup(const char *key, char *value, size_t size) {
+#ifdef SCRIPT_PATH
+    const char *path = SCRIPT_PATH;
+#else
     const char *path = getenv(SCRIPT);
+#endif
     FILE *file = path ? fopen(path, "r") : NULL;
     char line[1024];
     size_t length = strlen(key);

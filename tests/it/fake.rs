@@ -51,13 +51,31 @@ impl Fake {
     }
 }
 
+/// A folder with both libraries of one driver release, named as a driver's packages name them. What they answer is fixed: the doctor hands
+/// no variables on to the process that asks them.
+pub fn driver(release: &str, nvml: &str, cuda: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (source, stem, script) in [("nvml.c", "libnvidia-ml.so", nvml), ("cuda.c", "libcuda.so", cuda)] {
+        let at = |name: String| folder.path().join(name);
+        std::fs::write(at(format!("{stem}.script")), script).unwrap();
+        let path = format!("-DSCRIPT_PATH=\"{}\"", at(format!("{stem}.script")).display());
+        compile_with(source, &at(format!("{stem}.{release}")), &format!("{stem}.1"), &[path]);
+        std::os::unix::fs::symlink(format!("{stem}.{release}"), at(format!("{stem}.1"))).unwrap();
+    }
+    folder
+}
+
 /// Compiles `tests/fake/SOURCE` to a shared library whose SONAME is the name of the file.
 pub fn compile(source: &str, library: &Path, without: &[&str]) {
+    let options: Vec<String> = without.iter().map(|function| format!("-DWITHOUT_{function}")).collect();
+    compile_with(source, library, &library.file_name().unwrap().display().to_string(), &options);
+}
+
+fn compile_with(source: &str, library: &Path, soname: &str, options: &[String]) {
     let tool = tool().unwrap();
     let mut command: Command = tool.to_command();
     command.arg("-shared").arg("-fPIC").arg("-g0");
-    command.arg(format!("-Wl,-soname,{}", library.file_name().unwrap().display()));
-    command.args(without.iter().map(|function| format!("-DWITHOUT_{function}")));
+    command.arg(format!("-Wl,-soname,{soname}")).args(options);
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(source)).arg("-o").arg(library);
     let out = command.output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

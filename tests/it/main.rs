@@ -12,6 +12,7 @@ mod commands;
 mod exports;
 mod fake;
 mod gpu;
+mod gpu_e2e;
 mod harness;
 mod house;
 mod knowledge;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     trials.extend(commands::trials());
     trials.extend(exports::trials());
     trials.extend(gpu::trials());
+    trials.extend(gpu_e2e::trials());
     trials.extend(harness::trials());
     trials.extend(house::trials());
     trials.extend(knowledge::trials());
