@@ -145,10 +145,6 @@ fn mismatch(case: &Case<'_>) -> Judgement {
     if let Some(init) = answered.filter(|init| !init.ok()) {
         finding = finding.seen(Evidence::new("nvmlInit_v2", init.to_string()).said_by("NVML"));
     }
-    if let Some(kind) = case.facts.host.container.as_deref() {
-        let advice = "remove the driver's packages (`libnvidia-*`, `nvidia-driver-*`, `cuda-drivers`) from the image: the runtime brings the host's libraries";
-        return Ok(Verdict::found(finding.seen(Evidence::new("container", kind.to_owned())).fix(Fix::advice(advice).curing(ID))));
-    }
     let fitting = |library: &Library| {
         case.facts.loader.value().is_some_and(|loader| {
             loader.of(&library.family).any(|other| other.name == library.name && other.release.as_ref() == Some(module))
@@ -158,6 +154,10 @@ fn mismatch(case: &Case<'_>) -> Judgement {
         && fitting(first)
     {
         return Ok(Verdict::found(finding.fix(taken_out(case, first, &via, ID))));
+    }
+    if let Some(kind) = case.facts.host.container.as_deref() {
+        let advice = "remove the driver's packages (`libnvidia-*`, `nvidia-driver-*`, `cuda-drivers`) from the image: the runtime brings the host's libraries";
+        return Ok(Verdict::found(finding.seen(Evidence::new("container", kind.to_owned())).fix(Fix::advice(advice).curing(ID))));
     }
     let newer = first.release.as_ref().is_none_or(|release| release > module);
     let reload = "rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia";
