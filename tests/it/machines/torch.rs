@@ -24,7 +24,7 @@ pub fn install(m: &mut Machine<'_>, torch: &Torch) {
     m.tree.file(&format!("{folder}/include/torch/extension.h"), "#pragma once\n");
     let runtime = torch.runtime.unwrap_or(if cuda.is_some_and(|cuda| cuda.major >= 12) { Runtime::Wheels } else { Runtime::Bundled });
     let (names, rpath) = match cuda {
-        Some(cuda) => cuda_libraries(m, &site, &folder, cuda, runtime),
+        Some(cuda) => cuda_libraries(m, torch, &site, &folder, cuda, runtime),
         None => (Vec::new(), "$ORIGIN".to_owned()),
     };
     let abi = torch.cxx11_abi.or_else(|| cuda.and_then(|cuda| m.know.torch_cxx11_abi(&version, cuda))).unwrap_or(version.at_least(&[2, 7]));
@@ -56,7 +56,14 @@ fn version_py(torch: &Torch, version: &Dotted, cuda: Option<CudaVersion>) -> Str
 }
 
 /// CUDA's libraries for torch: the names in its NEEDED entries, and the folders in its RPATH.
-fn cuda_libraries(m: &mut Machine<'_>, site: &str, folder: &str, cuda: CudaVersion, runtime: Runtime) -> (Vec<String>, String) {
+fn cuda_libraries(
+    m: &mut Machine<'_>,
+    torch: &Torch,
+    site: &str,
+    folder: &str,
+    cuda: CudaVersion,
+    runtime: Runtime,
+) -> (Vec<String>, String) {
     let all = cuda::libraries(cuda);
     let cudnn = if cuda.major >= 12 { "9" } else { "8" };
     let mut names = Vec::new();
@@ -97,7 +104,7 @@ fn cuda_libraries(m: &mut Machine<'_>, site: &str, folder: &str, cuda: CudaVersi
                     format!("#define CUDART_VERSION  {}\n", cuda.major * 1000 + cuda.minor * 10),
                 );
             }
-            let nccl = m.tree.library("libnccl.so.2").say([format!("NCCL version 2.21.5+cuda{cuda}")]).bytes();
+            let nccl = m.tree.library("libnccl.so.2").say([format!("NCCL version {}+cuda{cuda}", nccl_version(m, torch))]).bytes();
             m.tree.file(&format!("{site}/nvidia/nccl/lib/libnccl.so.2"), nccl);
             m.tree.file(&format!("{site}/nvidia/nccl/include/nccl.h"), "#define NCCL_MAJOR 2\n");
             m.tree.file(&format!("{site}/nvidia/cudnn/lib/libcudnn.so.{cudnn}"), m.tree.library(&format!("libcudnn.so.{cudnn}")).bytes());
@@ -213,6 +220,15 @@ fn arch_list(m: &Machine<'_>, torch: &Torch, version: &Dotted, cuda: Option<Cuda
     torch.arch_list.clone().or_else(from_tables).unwrap_or_else(|| panic!("no table knows torch {}: give arch-list", torch.version))
 }
 
+/// The release that torch pins.
+fn nccl_version(m: &Machine<'_>, torch: &Torch) -> String {
+    torch
+        .nccl
+        .clone()
+        .or_else(|| m.know.torch_release(&plain(&torch.version).parse().unwrap()).map(|row| row.nccl.to_string()))
+        .unwrap_or_else(|| "2.30.7".to_owned())
+}
+
 /// torch's own requirements, and those of its CUDA.
 fn requires(m: &Machine<'_>, torch: &Torch, version: &Dotted, cuda: Option<CudaVersion>, runtime: Runtime) -> Vec<String> {
     let mut lines = vec!["filelock".to_owned(), "typing-extensions>=4.10.0".to_owned()];
@@ -222,7 +238,7 @@ fn requires(m: &Machine<'_>, torch: &Torch, version: &Dotted, cuda: Option<CudaV
     let row = m.know.torch_release(&plain(&torch.version).parse().unwrap());
     let Some(cuda) = cuda else { return lines };
     const LINUX: &str = "; platform_system == \"Linux\" and platform_machine == \"x86_64\"";
-    let nccl = torch.nccl.clone().or_else(|| row.map(|row| row.nccl.to_string())).unwrap_or_else(|| "2.30.7".to_owned());
+    let nccl = nccl_version(m, torch);
     let cudnn = row.map_or_else(|| "9.30.0.1".to_owned(), |row| row.cudnn.to_string());
     if runtime == Runtime::Wheels {
         let major = cuda.major;
