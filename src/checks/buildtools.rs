@@ -46,7 +46,7 @@ fn isolation(case: &Case<'_>) -> Judgement {
     .seen(Evidence::new("PIP_NO_BUILD_ISOLATION", value).said_by("environment"))
     .then("pip builds where there is no torch: `Unable to pre-compile ops without torch installed`, or without ops")
     .fix(Fix::set("PIP_NO_BUILD_ISOLATION", "0", "pip takes the value for that of `build-isolation`: 0 turns isolation off"))
-    .fix(Fix::advice("or unset it, and run `pip install --no-build-isolation …`").or(1));
+    .fix(Fix::advice("unset it, and run `pip install --no-build-isolation …`").or(1));
     Ok(Verdict::found(finding))
 }
 

@@ -89,7 +89,7 @@ fn module_not_loaded(case: &Case<'_>) -> Judgement {
         return Ok(Verdict::found(match system(case) {
             Some(Family::Debian) => {
                 finding.fix(as_root(case, ["sh", "-c", script], "then restart; NVIDIA's driver must be installed").curing(ID)).fix(
-                    Fix::advice("or install the driver, whose packages do that themselves (Ubuntu: `ubuntu-drivers install`), and restart")
+                    Fix::advice("install the driver, whose packages do that themselves (Ubuntu: `ubuntu-drivers install`), and restart")
                         .or(1),
                 )
             }

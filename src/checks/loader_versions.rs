@@ -79,7 +79,7 @@ fn families(case: &Case<'_>) -> Judgement {
         let options = ["--force-reinstall", "--no-deps"].map(str::to_owned);
         finding = finding.fix(pip_install(case, options.into_iter().chain(back), "puts the files of torch's own back").curing(ID));
     }
-    Ok(Verdict::found(finding.fix(Fix::advice("or a new environment: torch first, and the others in the variant for its CUDA").or(1))))
+    Ok(Verdict::found(finding.fix(Fix::advice("make a new environment: torch first, and the others in the variant for its CUDA").or(1))))
 }
 
 /// Packages of another major that do not touch torch's files: a state.

@@ -329,7 +329,7 @@ fn distribution(case: &Case<'_>) -> Judgement {
         return Ok(Verdict::not_applicable(NOT_ASKED));
     }
     let Some(toolkit) = case.toolkit()? else { return Ok(Verdict::not_applicable("torch finds no toolkit")) };
-    if toolkit.layout != Layout::Distribution {
+    if toolkit.layout != Layout::Distribution || toolkit.nvcc.value().is_none() {
         return Ok(Verdict::Pass);
     }
     let finding = Finding::new(
