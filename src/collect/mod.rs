@@ -72,7 +72,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             let compilers = catch_unwind(AssertUnwindSafe(|| compiler::collect(host, &programs, options.timeout)));
             (programs, compilers.unwrap_or_else(|panic| Observed::failed(panicked(&*panic))))
         });
-        let toolkits = topic(scope, |notes| toolkit::collect(host, &roots, notes));
+        let toolkits = topic(scope, |notes| toolkit::collect(host, &roots, options.for_lists, notes));
         let about = topic(scope, |_| if options.for_lists { HostFacts::default() } else { host::collect(host) });
         let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
         let cache = topic(scope, |notes| if options.for_lists { Observed::skipped(NOT_FOR_LISTS) } else { cache::collect(host, notes) });

@@ -47,8 +47,10 @@ pub fn toolkit(look: &Look<'_>, root: &Root, real: &Path) -> Toolkit {
     let (ptxas, cicc) = (path_of("ptxas"), path_of("cicc"));
     // The two large programs are read beside the rest.
     thread::scope(|scope| {
-        let running =
-            scope.spawn(|| [(StatedBy::Ptxas, &ptxas), (StatedBy::Cicc, &cicc)].map(|(by, path)| view.program(by, path.as_ref()?)));
+        let running = scope.spawn(|| {
+            let large = [(StatedBy::Ptxas, &ptxas), (StatedBy::Cicc, &cicc)];
+            large.map(|(by, path)| if look.for_lists { None } else { view.program(by, path.as_ref()?) })
+        });
         let includes = view.includes(layout, &searched);
         let (libs, cudart) = libraries::look(&view, layout, &searched);
         let host_limits = view.host_limits(&includes);
