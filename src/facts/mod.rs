@@ -6,6 +6,7 @@ pub mod elf;
 pub mod env;
 pub mod gpu;
 pub mod host;
+pub mod kernel;
 pub mod loader;
 pub mod observed;
 pub mod program;

@@ -1,7 +1,8 @@
 //! Starts the worker and turns whatever becomes of it into an answer: it always ends, within its time limit.
 #![expect(clippy::disallowed_methods, reason = "starts the worker")]
 
-use super::protocol::{Answer, DriverAnswer, NvmlAnswer, Request, SUBCOMMAND, Trouble};
+use super::protocol::{Answer, DriverAnswer, NvmlAnswer, Request, STEP, SUBCOMMAND, Trouble};
+use crate::facts::kernel::{Fault, Loaded};
 use crate::facts::observed::Observed;
 use crate::facts::raw::HostPath;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -82,7 +83,7 @@ impl Client {
         self.ask(&Request::Nvml { library: library.to_owned() }).observe(library, |answer| match answer {
             Answer::Nvml(answer) => Ok(*answer),
             Answer::Trouble(trouble) => Err(Some(trouble)),
-            Answer::Driver(_) => Err(None),
+            _ => Err(None),
         })
     }
 
@@ -96,8 +97,21 @@ impl Client {
         self.ask_with(&request, Some(links.path())).observe(library, |answer| match answer {
             Answer::Driver(answer) => Ok(*answer),
             Answer::Trouble(trouble) => Err(Some(trouble)),
-            Answer::Nvml(_) => Err(None),
+            _ => Err(None),
         })
+    }
+
+    /// Loads the probe's `library` in a child, every symbol bound, with the loader's environment of the run. `first` are the libraries that are
+    /// in the process already: those that torch loads by their full paths.
+    ///
+    /// # Errors
+    /// The loader's own words, or what became of the child.
+    pub fn load(&self, library: &Path, first: &[PathBuf]) -> Result<Loaded, Fault> {
+        let request = Request::Load { library: HostPath::new(library), first: first.iter().map(HostPath::new).collect() };
+        match self.ask(&request) {
+            Reply::Answered(Answer::Load(loaded)) => Ok(loaded),
+            reply => Err(reply.fault()),
+        }
     }
 
     pub fn ask(&self, request: &Request) -> Reply {
@@ -150,6 +164,36 @@ impl Client {
 }
 
 impl Reply {
+    /// What kept the child from answering; for a reply that is no wanted answer.
+    pub(super) fn fault(self) -> Fault {
+        // The worker says on stderr what it begins (see `worker::step`); what the libraries say stays.
+        let told = |stderr: &str| {
+            let (steps, rest): (Vec<&str>, Vec<&str>) = stderr.lines().partition(|line| line.starts_with(STEP));
+            (steps.last().and_then(|line| line.strip_prefix(STEP)).map(str::to_owned), rest.join("\n"))
+        };
+        match self {
+            Self::Answered(Answer::Trouble(Trouble::NotFound(words) | Trouble::Unusable(words))) => Fault::NotLoaded { words },
+            Self::Answered(Answer::Trouble(Trouble::Panicked(why) | Trouble::Refused(why))) => Fault::Unanswered { why },
+            Self::Answered(_) => Fault::Unanswered { why: "the answer to another question".to_owned() },
+            Self::Died { signal, stderr } => {
+                let (at, stderr) = told(&stderr);
+                Fault::Crashed { signal, at, stderr }
+            }
+            Self::TimedOut { limit, stderr } => {
+                let (at, stderr) = told(&stderr);
+                Fault::TimedOut { seconds: limit.as_secs_f32(), at, stderr }
+            }
+            Self::Ended { code, stderr } => {
+                let code = code.map(|c| format!("exit code {c}")).unwrap_or_default();
+                Fault::Unanswered {
+                    why: [code, told(&stderr).1].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": "),
+                }
+            }
+            Self::Garbage { begin } => Fault::Unanswered { why: format!("not an answer: {begin}") },
+            Self::NotStarted { why } => Fault::Unanswered { why: format!("no process could be started: {why}") },
+        }
+    }
+
     /// In the four answers of a fact. `library` is named in the words; `wanted` gives `Err(None)` for the answer to another question.
     fn observe<T>(self, library: &str, wanted: impl FnOnce(Answer) -> Result<T, Option<Trouble>>) -> Observed<T> {
         let because = |stderr: String| stderr.lines().last().map(|last| format!(": {last}")).unwrap_or_default();

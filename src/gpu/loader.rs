@@ -8,11 +8,12 @@ use crate::facts::raw::HostPath;
 use crate::version::Dotted;
 use libloading::os::unix;
 use std::error::Error;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 /// A driver library that stays open until the process ends: unloading one has hung and crashed, and threads of it may still run.
 pub struct Loaded {
-    handle: std::mem::ManuallyDrop<unix::Library>,
+    handle: ManuallyDrop<unix::Library>,
     pub asked: String,
     /// The file behind the name. None when it cannot be told.
     pub path: Option<PathBuf>,
@@ -25,7 +26,7 @@ pub fn open(name: &str, known: &str) -> Result<Loaded, Trouble> {
     // SAFETY: the library's initialisers run. They are foreign code, which is why this process exists.
     let opened = unsafe { unix::Library::open(Some(name), unix::RTLD_LAZY | unix::RTLD_LOCAL) };
     let handle = match opened {
-        Ok(handle) => std::mem::ManuallyDrop::new(handle),
+        Ok(handle) => ManuallyDrop::new(handle),
         Err(e) => {
             let why = words(&e);
             // The loader names the file that it could not open; another name than ours is a missing dependency of a file that is there.
@@ -39,6 +40,26 @@ pub fn open(name: &str, known: &str) -> Result<Loaded, Trouble> {
         mapped_file(&maps, address)
     });
     Ok(loaded)
+}
+
+/// Opens a library by its path, every symbol bound now; with `global` for those that are loaded later to use too, as torch loads CUDA's.
+pub fn bind(path: &Path, global: bool) -> Result<Loaded, Trouble> {
+    let flags = unix::RTLD_NOW | if global { unix::RTLD_GLOBAL } else { unix::RTLD_LOCAL };
+    // SAFETY: the library's initialisers run. They are foreign code, which is why this process exists.
+    match unsafe { unix::Library::open(Some(path), flags) } {
+        Ok(handle) => Ok(Loaded { handle: ManuallyDrop::new(handle), asked: path.display().to_string(), path: Some(path.to_owned()) }),
+        Err(e) => Err(Trouble::Unusable(words(&e))),
+    }
+}
+
+/// The shared libraries that are mapped into this process.
+pub fn mapped() -> Vec<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut found: Vec<PathBuf> = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..]))).collect();
+    found.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so")));
+    found.sort();
+    found.dedup();
+    found
 }
 
 impl Loaded {

@@ -6,6 +6,7 @@
 
 pub mod client;
 mod driver;
+mod kernels;
 mod loader;
 mod nvml;
 pub mod protocol;

@@ -1,12 +1,16 @@
 //! What passes between the doctor and its worker: one request as an argument, one answer as a line of JSON on stdout.
 
 use crate::facts::gpu::{CallError, Device, Library, Status};
+use crate::facts::kernel::Loaded;
 use crate::facts::raw::HostPath;
 use crate::version::{CudaVersion, Dotted};
 use serde::{Deserialize, Serialize};
 
 /// The hidden subcommand that makes the binary a worker: `ds-doctor __worker REQUEST`.
 pub const SUBCOMMAND: &str = "__worker";
+
+/// How a line on the worker's stderr begins that says what it is about to do, so that a crash or a hang can be told apart.
+pub const STEP: &str = "ds-doctor: now ";
 
 /// What to ask. `library` is a file name, then the dynamic loader searches for it as it would for a CUDA program, or an absolute path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +21,8 @@ pub enum Request {
     /// The driver API's version; with `init` also what `cuInit` answers, which may create device nodes and take seconds.
     /// `links` is an empty folder, the first one of the worker's LD_LIBRARY_PATH, where it may put links.
     Driver { library: String, links: Option<HostPath>, init: bool },
+    /// Loads a library with every symbol bound, after the libraries `first` (as a Python that has imported torch has loaded torch's).
+    Load { library: HostPath, first: Vec<HostPath> },
 }
 
 /// What the worker found. Anything that kept it from answering at all (a signal, a hang) is told by the client instead.
@@ -25,6 +31,7 @@ pub enum Request {
 pub enum Answer {
     Nvml(Box<NvmlAnswer>),
     Driver(Box<DriverAnswer>),
+    Load(Loaded),
     Trouble(Trouble),
 }
 

@@ -1,7 +1,7 @@
 //! What runs in the child process: one question, one line of answer.
 
 use super::protocol::{Answer, Request, SUBCOMMAND, Trouble};
-use super::{driver, nvml};
+use super::{driver, kernels, nvml};
 use rustix::process::{Resource, Rlimit, Signal};
 use std::ffi::OsString;
 use std::fs::File;
@@ -65,6 +65,7 @@ fn answer(request: &Request) -> Answer {
     panic::set_hook(Box::new(|_| ()));
     let caught = panic::catch_unwind(AssertUnwindSafe(|| match request {
         Request::Nvml { library } => nvml::ask(library).map(|a| Answer::Nvml(Box::new(a))),
+        Request::Load { library, first } => kernels::load(library, first).map(Answer::Load),
         Request::Driver { library, links, init } => driver::ask(library, links.as_deref(), *init).map(|a| Answer::Driver(Box::new(a))),
     }));
     match caught {

@@ -71,12 +71,18 @@ pub fn compile(source: &str, library: &Path, without: &[&str]) {
     compile_with(source, library, &library.file_name().unwrap().display().to_string(), &options);
 }
 
+/// Compiles a source, of tests/fake or by its absolute path, with these options at the end.
+pub fn build(source: &str, library: &Path, options: &[&str]) {
+    let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+    compile_with(source, library, &library.file_name().unwrap().display().to_string(), &options);
+}
+
 fn compile_with(source: &str, library: &Path, soname: &str, options: &[String]) {
     let tool = tool().unwrap();
     let mut command: Command = tool.to_command();
     command.arg("-shared").arg("-fPIC").arg("-g0");
-    command.arg(format!("-Wl,-soname,{soname}")).args(options);
-    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(source)).arg("-o").arg(library);
+    command.arg(format!("-Wl,-soname,{soname}"));
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake").join(source)).args(options).arg("-o").arg(library);
     let out = command.output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }

@@ -15,6 +15,7 @@ mod gpu;
 mod gpu_e2e;
 mod harness;
 mod house;
+mod kernels;
 mod knowledge;
 mod live;
 mod machines;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
     trials.extend(gpu_e2e::trials());
     trials.extend(harness::trials());
     trials.extend(house::trials());
+    trials.extend(kernels::trials());
     trials.extend(knowledge::trials());
     trials.extend(live::trials());
     trials.extend(machines::trials());
