@@ -8,6 +8,7 @@ pub mod gpu;
 pub mod host;
 pub mod kernel;
 pub mod loader;
+pub mod nccl;
 pub mod observed;
 pub mod program;
 pub mod python;

@@ -6,6 +6,7 @@ use super::env::EnvFacts;
 use super::gpu::GpuFacts;
 use super::host::HostFacts;
 use super::loader::LoaderFacts;
+use super::nccl::Nccl;
 use super::observed::Observed;
 use super::program::Program;
 use super::python::Interpreter;
@@ -46,6 +47,9 @@ pub struct Snapshot {
     pub cache: Observed<CacheFacts>,
     #[serde(default)]
     pub gpu: GpuFacts,
+    /// Only where the test was asked for. Absent: there is no libnccl.
+    #[serde(default)]
+    pub nccl: Observed<Nccl>,
     /// Things met on the way that are no fact of a topic: a folder that could not be listed, a name that is not UTF-8.
     #[serde(default)]
     pub notes: Vec<String>,

@@ -119,19 +119,7 @@ impl Client {
     }
 
     fn ask_with(&self, request: &Request, first: Option<&Path>) -> Reply {
-        let request = match serde_json::to_string(request) {
-            Ok(request) => request,
-            Err(e) => return Reply::NotStarted { why: e.to_string() },
-        };
-        let mut command = Command::new(&self.program);
-        command.arg0("ds-doctor").arg(SUBCOMMAND).arg(request);
-        // Nothing of ours: LD_PRELOAD, CUDA_VISIBLE_DEVICES and the like would change the answer. The cache is not needed and not touched.
-        command.env_clear().env("LC_ALL", "C").env("CUDA_CACHE_DISABLE", "1").envs(self.env.iter().map(|(k, v)| (k, v)));
-        if let Some(path) = search_path(first, self.library_path.as_deref()) {
-            command.env("LD_LIBRARY_PATH", path);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child = match command.spawn() {
+        let mut child = match self.start(request, first) {
             Ok(child) => child,
             Err(e) => return Reply::NotStarted { why: e.to_string() },
         };
@@ -141,6 +129,19 @@ impl Client {
         };
         let status = end(&mut child, heard.end);
         self.reply(&heard, status)
+    }
+
+    /// A worker with this request, its output streams as pipes, in a process group of its own.
+    pub(super) fn start(&self, request: &Request, first: Option<&Path>) -> io::Result<Child> {
+        let request = serde_json::to_string(request)?;
+        let mut command = Command::new(&self.program);
+        command.arg0("ds-doctor").arg(SUBCOMMAND).arg(request);
+        // Nothing of ours: LD_PRELOAD, CUDA_VISIBLE_DEVICES and the like would change the answer. The cache is not needed and not touched.
+        command.env_clear().env("LC_ALL", "C").env("CUDA_CACHE_DISABLE", "1").envs(self.env.iter().map(|(k, v)| (k, v)));
+        if let Some(path) = search_path(first, self.library_path.as_deref()) {
+            command.env("LD_LIBRARY_PATH", path);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()
     }
 
     fn reply(&self, heard: &Heard, status: Option<ExitStatus>) -> Reply {
@@ -235,7 +236,7 @@ fn search_path(first: Option<&Path>, users: Option<&OsStr>) -> Option<OsString> 
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     /// A whole line came; the rest does not matter.
     Line,
     /// The worker closed stdout without one.
@@ -319,7 +320,7 @@ fn drain_rest(stderr: &mut ChildStderr, kept: &mut Vec<u8>) {
 }
 
 /// 0 at the end, also when that end is an error.
-fn read(pipe: &mut impl Read, chunk: &mut [u8]) -> usize {
+pub(super) fn read(pipe: &mut impl Read, chunk: &mut [u8]) -> usize {
     loop {
         match pipe.read(chunk) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -329,7 +330,7 @@ fn read(pipe: &mut impl Read, chunk: &mut [u8]) -> usize {
 }
 
 /// Ends and reaps the worker with everything it started. None: it was killed, or does not die.
-fn end(child: &mut Child, how: End) -> Option<ExitStatus> {
+pub(super) fn end(child: &mut Child, how: End) -> Option<ExitStatus> {
     let wait = |child: &mut Child, limit: Duration| {
         let deadline = Instant::now() + limit;
         let mut pause = Duration::from_micros(100);

@@ -49,7 +49,7 @@ pub fn ask(name: &str, links: Option<&Path>, init: bool) -> Result<DriverAnswer,
 }
 
 /// The codes that `cuInit` and `cuDriverGetVersion` are known to answer (`cuda.h`, `CUresult`).
-fn status(code: u32) -> Status {
+pub(super) fn status(code: u32) -> Status {
     let name = match code {
         0 => "CUDA_SUCCESS",
         1 => "CUDA_ERROR_INVALID_VALUE",

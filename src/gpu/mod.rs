@@ -8,6 +8,7 @@ pub mod client;
 mod driver;
 mod kernels;
 mod loader;
+pub mod nccl;
 mod nvml;
 pub mod protocol;
 pub mod worker;

@@ -1,5 +1,6 @@
 //! What passes between the doctor and its worker: one request as an argument, one answer as a line of JSON on stdout.
 
+use super::nccl::protocol::NcclRequest;
 use crate::facts::gpu::{CallError, Device, Library, Status};
 use crate::facts::kernel::Loaded;
 use crate::facts::raw::HostPath;
@@ -23,6 +24,8 @@ pub enum Request {
     Driver { library: String, links: Option<HostPath>, init: bool },
     /// Loads a library with every symbol bound, after the libraries `first` (as a Python that has imported torch has loaded torch's).
     Load { library: HostPath, first: Vec<HostPath> },
+    /// A process of the NCCL test. It answers with many lines, see [`crate::gpu::nccl::protocol`].
+    Nccl(NcclRequest),
 }
 
 /// What the worker found. Anything that kept it from answering at all (a signal, a hang) is told by the client instead.

@@ -1,7 +1,7 @@
 //! What runs in the child process: one question, one line of answer.
 
 use super::protocol::{Answer, Request, SUBCOMMAND, Trouble};
-use super::{driver, kernels, nvml};
+use super::{driver, kernels, nccl, nvml};
 use rustix::process::{Resource, Rlimit, Signal};
 use std::ffi::OsString;
 use std::fs::File;
@@ -37,6 +37,10 @@ fn run(request: Option<OsString>) -> Result<(), String> {
     let mut out = private_stdout().map_err(|e| format!("stdout: {e}"))?;
     leave_no_trace();
     let answer = match serde_json::from_str(&request) {
+        Ok(Request::Nccl(request)) => {
+            nccl::worker::run(&request, out);
+            return Ok(());
+        }
         Ok(request) => answer(&request),
         Err(e) => Answer::Trouble(Trouble::Refused(e.to_string())),
     };
@@ -67,12 +71,15 @@ fn answer(request: &Request) -> Answer {
         Request::Nvml { library } => nvml::ask(library).map(|a| Answer::Nvml(Box::new(a))),
         Request::Load { library, first } => kernels::load(library, first).map(Answer::Load),
         Request::Driver { library, links, init } => driver::ask(library, links.as_deref(), *init).map(|a| Answer::Driver(Box::new(a))),
+        Request::Nccl(_) => Err(Trouble::Refused("it has more than one answer".to_owned())),
     }));
     match caught {
         Ok(answered) => answered.unwrap_or_else(Answer::Trouble),
-        Err(payload) => {
-            let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
-            Answer::Trouble(Trouble::Panicked(text.unwrap_or("a panic without a message").to_owned()))
-        }
+        Err(payload) => Answer::Trouble(Trouble::Panicked(panic_text(&*payload))),
     }
+}
+
+pub(super) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without a message").to_owned()
 }

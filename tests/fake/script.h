@@ -3,7 +3,8 @@
 
    FUNCTION            what every call of it answers (a number; 0 or absent: success)
    N.FUNCTION          the same for device N
-   FUNCTION.act        what happens first: crash, abort, hang, exit, print TEXT, flood */
+   FUNCTION.act        what happens first: crash, abort, hang, exit, print TEXT, flood
+   N.FUNCTION.act      the same for device N */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,9 +39,10 @@ static unsigned long long number(const char *key, unsigned long long otherwise) 
 
 /* The act of a function, then its code. `device` below 0: none. */
 static int call(const char *function, int device) {
-    char key[128], value[256];
+    char key[128], value[256], own[128];
     snprintf(key, sizeof key, "%s.act", function);
-    if (lookup(key, value, sizeof value)) {
+    snprintf(own, sizeof own, "%d.%s.act", device, function);
+    if ((device >= 0 && lookup(own, value, sizeof value)) || lookup(key, value, sizeof value)) {
         if (strcmp(value, "crash") == 0) *(volatile int *)0 = 1;
         if (strcmp(value, "abort") == 0) abort();
         if (strcmp(value, "hang") == 0) for (;;) pause();

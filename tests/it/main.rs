@@ -20,6 +20,7 @@ mod knowledge;
 mod live;
 mod machines;
 mod model;
+mod nccl;
 mod util;
 mod visible;
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     trials.extend(live::trials());
     trials.extend(machines::trials());
     trials.extend(model::trials());
+    trials.extend(nccl::trials());
     trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);

@@ -1,0 +1,442 @@
+//! Starts the processes of the test, hears them all at once, and ends them: always, in time, and nothing is left of them.
+#![expect(clippy::disallowed_methods, reason = "takes away the shared memory that a rank which had to be killed leaves behind")]
+
+use super::super::client::{self, Client};
+use super::super::protocol::Request;
+use super::protocol::{Event, NcclRequest, Part};
+use crate::facts::nccl::{CudaDevice, End, Member, Op, Row, Run, Step, Wrong, version_of_code};
+use crate::facts::raw::HostPath;
+use crate::version::Dotted;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout};
+use std::time::{Duration, Instant};
+
+/// How long the others get to say what they know when one has fallen out.
+const GRACE: Duration = Duration::from_millis(1500);
+/// How often the watcher is told that time passes.
+const TICK: Duration = Duration::from_millis(200);
+/// A line of the protocol is below 200 bytes, but for the list of devices.
+const MOST_LINE: usize = 1 << 20;
+/// Of NCCL's warnings the first tell the cause.
+const MOST_WARNINGS: usize = 32;
+const MOST_TEXT: usize = 4 << 10;
+
+/// What happens while the test runs.
+pub enum Watched<'a> {
+    At {
+        rank: u32,
+        step: Step,
+    },
+    /// A line that a library wrote.
+    Said {
+        rank: u32,
+        line: &'a str,
+    },
+    /// Time passes.
+    Tick,
+}
+
+pub type Watch<'w> = &'w mut dyn FnMut(Watched<'_>);
+
+/// What is to be run.
+#[derive(Debug, Clone)]
+pub struct Plan<'a> {
+    pub library: &'a HostPath,
+    pub driver: &'a str,
+    /// CUDA's numbers of the GPUs, one for each rank.
+    pub devices: &'a [u32],
+    /// Bytes, ascending.
+    pub sizes: &'a [u64],
+    /// The longest time without a step of any rank.
+    pub limit: Duration,
+}
+
+/// The library without a communicator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opened {
+    pub member: Member,
+    pub version: Option<Dotted>,
+    /// None: they were not asked for, or could not be listed.
+    pub devices: Option<Vec<CudaDevice>>,
+}
+
+impl Client {
+    /// Opens the library, asks for its version and a unique id, and with `driver` for the GPUs.
+    pub fn nccl_open(&self, library: &HostPath, driver: Option<&str>, limit: Duration, watch: Watch<'_>) -> Opened {
+        let mut herd = Herd::new(self);
+        herd.start(0, None, &NcclRequest { library: library.clone(), driver: driver.map(str::to_owned), part: None });
+        let (mut version, mut devices) = (None, None);
+        herd.hear(limit, watch, &mut |_, _, event| match event {
+            Event::Version { code } => version = version_of_code(code),
+            Event::Devices { devices: list } => devices = Some(list),
+            _ => {}
+        });
+        let (mut members, _) = herd.end();
+        let member = members.pop().unwrap_or_else(|| Live::new(0, None).member);
+        Opened { member, version, devices }
+    }
+
+    /// The whole test. Rank 0 makes the unique id, and the others start when it is known.
+    pub fn nccl_run(&self, plan: &Plan<'_>, watch: Watch<'_>) -> Run {
+        let ranks = u32::try_from(plan.devices.len()).unwrap_or(0);
+        let request = |rank: u32, device: u32, id: Option<&String>| NcclRequest {
+            library: plan.library.clone(),
+            driver: Some(plan.driver.to_owned()),
+            part: Some(Part { rank, ranks, device, id: id.cloned(), sizes: plan.sizes.to_vec() }),
+        };
+        let mut herd = Herd::new(self);
+        let mut numbered = (0..ranks).zip(plan.devices);
+        if let Some((rank, device)) = numbered.next() {
+            herd.start(rank, Some(*device), &request(rank, *device, None));
+        }
+        let mut rows = Rows::default();
+        herd.hear(plan.limit, watch, &mut |herd, rank, event| match event {
+            Event::UniqueId { id } if rank == 0 => {
+                for (rank, device) in numbered.by_ref() {
+                    herd.start(rank, Some(*device), &request(rank, *device, Some(&id)));
+                }
+            }
+            Event::Measured { op, bytes, seconds, wrong } => rows.add(op, bytes, seconds, wrong),
+            _ => {}
+        });
+        let (ranks, hung) = herd.end();
+        Run { rows: rows.whole(plan.devices.len()), ranks, hung }
+    }
+}
+
+/// What the ranks measured, by operation and size.
+#[derive(Default)]
+struct Rows {
+    heard: BTreeMap<(Op, u64), (Vec<f64>, Vec<Wrong>)>,
+}
+
+impl Rows {
+    fn add(&mut self, op: Op, bytes: u64, seconds: f64, wrong: Option<Wrong>) {
+        let (times, wrongs) = self.heard.entry((op, bytes)).or_default();
+        times.push(seconds);
+        wrongs.extend(wrong);
+    }
+
+    /// Those that all ranks have told, and those that went wrong anywhere.
+    fn whole(self, ranks: usize) -> Vec<Row> {
+        let told = self.heard.into_iter().filter(|(_, (times, wrong))| times.len() == ranks || !wrong.is_empty());
+        told.map(|((op, bytes), (times, wrong))| {
+            let seconds = times.iter().sum::<f64>() / times.len().max(1) as f64;
+            Row { op, bytes, ranks, seconds, wrong }
+        })
+        .collect()
+    }
+}
+
+/// The processes of one test.
+struct Herd<'c> {
+    client: &'c Client,
+    all: Vec<Live>,
+    /// When the last step was heard.
+    moved: Instant,
+    /// When those that are left are ended, since one fell out.
+    closing: Option<Instant>,
+    hung: Option<f64>,
+}
+
+impl<'c> Herd<'c> {
+    fn new(client: &'c Client) -> Self {
+        Self { client, all: Vec::new(), moved: Instant::now(), closing: None, hung: None }
+    }
+
+    fn start(&mut self, rank: u32, device: Option<u32>, request: &NcclRequest) {
+        let mut live = Live::new(rank, device);
+        match self.client.start(&Request::Nccl(request.clone()), None) {
+            Ok(mut child) => {
+                (live.stdout, live.stderr) = (child.stdout.take(), child.stderr.take());
+                live.child = Some(child);
+            }
+            Err(e) => {
+                live.finish(End::NotStarted { why: e.to_string() });
+                self.closing = self.closing.or(Some(Instant::now()));
+            }
+        }
+        self.all.push(live);
+    }
+
+    /// Until all have ended, or one fell out and the others had their time, or nothing moved for `limit`.
+    fn hear(&mut self, limit: Duration, watch: Watch<'_>, on: &mut dyn FnMut(&mut Self, u32, Event)) {
+        while self.all.iter().any(|live| live.end.is_none()) {
+            let now = Instant::now();
+            if self.closing.is_some_and(|at| at <= now) {
+                return;
+            }
+            let patience = self.moved + limit;
+            if self.closing.is_none() && patience <= now {
+                self.hung = Some(limit.as_secs_f64());
+                return;
+            }
+            let until = self.closing.unwrap_or(patience).min(now + TICK);
+            for at in self.ready(until.saturating_duration_since(now)) {
+                let Some(live) = self.all.get_mut(at) else { continue };
+                let rank = live.member.rank;
+                live.listen(watch);
+                for event in live.events() {
+                    self.moved = Instant::now();
+                    if let Event::At(step) = event {
+                        watch(Watched::At { rank, step });
+                    }
+                    on(self, rank, event);
+                }
+                let fell_out = self.all.get(at).and_then(|live| live.end.as_ref()).is_some_and(|end| *end != End::Done);
+                if fell_out && self.closing.is_none() {
+                    self.closing = Some(Instant::now() + GRACE);
+                }
+            }
+            watch(Watched::Tick);
+        }
+    }
+
+    /// Places of those that have something to say, after `timeout` at most.
+    fn ready(&self, timeout: Duration) -> Vec<usize> {
+        let mut fds = Vec::new();
+        let mut places = Vec::new();
+        for (place, live) in self.all.iter().enumerate().filter(|(_, live)| live.end.is_none()) {
+            for fd in live.streams() {
+                fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+                places.push(place);
+            }
+        }
+        if rustix::event::poll(&mut fds, Some(&timespec(timeout))).is_err() {
+            return Vec::new();
+        }
+        let mut ready: Vec<usize> = fds.iter().zip(places).filter(|(fd, _)| !fd.revents().is_empty()).map(|(_, place)| place).collect();
+        ready.dedup();
+        ready
+    }
+
+    /// Ends what still runs. Each member says how it ended; second: the seconds of silence that were too many.
+    fn end(self) -> (Vec<Member>, Option<f64>) {
+        let left: Vec<PathBuf> = self.all.iter().flat_map(Live::shared_memory).collect();
+        let members = self.all.into_iter().map(Live::end).collect();
+        for segment in left {
+            // Gone already where all ranks had it open.
+            let _ = std::fs::remove_file(segment);
+        }
+        (members, self.hung)
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), tv_nsec: duration.subsec_nanos().into() }
+}
+
+/// A process that runs, or has run.
+struct Live {
+    member: Member,
+    child: Option<Child>,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    /// Read, and not yet a whole line.
+    out: Vec<u8>,
+    said: Vec<u8>,
+    last_words: String,
+    end: Option<End>,
+}
+
+impl Live {
+    fn new(rank: u32, device: Option<u32>) -> Self {
+        Self {
+            member: Member { rank, device, last: None, end: End::Stopped, warnings: Vec::new() },
+            child: None,
+            stdout: None,
+            stderr: None,
+            out: Vec::new(),
+            said: Vec::new(),
+            last_words: String::new(),
+            end: None,
+        }
+    }
+
+    fn streams(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.stdout.iter().map(AsFd::as_fd).chain(self.stderr.iter().map(AsFd::as_fd))
+    }
+
+    fn finish(&mut self, end: End) {
+        self.end.get_or_insert(end);
+    }
+
+    /// Takes what both streams hold now; a stream at its end is closed.
+    fn listen(&mut self, watch: Watch<'_>) {
+        if let Some(stderr) = &mut self.stderr {
+            let open = take(stderr, &mut self.said);
+            self.hear_words(watch);
+            if !open {
+                self.stderr = None;
+            }
+        }
+        if let Some(stdout) = &mut self.stdout
+            && !take(stdout, &mut self.out)
+        {
+            self.stdout = None;
+        }
+        // A warning is written before the failure that it explains.
+        if let Some(stderr) = &mut self.stderr {
+            take(stderr, &mut self.said);
+            self.hear_words(watch);
+        }
+    }
+
+    fn hear_words(&mut self, watch: Watch<'_>) {
+        while let Some(end) = self.said.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = self.said.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            self.hear_line(line.trim_end(), watch);
+        }
+        if self.said.len() > MOST_TEXT {
+            let line: Vec<u8> = self.said.drain(..).collect();
+            self.hear_line(&String::from_utf8_lossy(&line), watch);
+        }
+    }
+
+    fn hear_line(&mut self, line: &str, watch: Watch<'_>) {
+        if line.trim().is_empty() {
+            return;
+        }
+        watch(Watched::Said { rank: self.member.rank, line });
+        if let Some((_, warning)) = line.split_once(" NCCL WARN ")
+            && self.member.warnings.len() < MOST_WARNINGS
+        {
+            self.member.warnings.push(cut(warning.trim()));
+        }
+        self.last_words = cut(line);
+    }
+
+    /// The whole lines of the protocol so far; at the end of the stream, how the process ended.
+    fn events(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(end) = self.out.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = self.out.drain(..=end).collect();
+            match serde_json::from_slice(&line) {
+                Ok(event) => {
+                    match &event {
+                        Event::At(step) => self.member.last = Some(*step),
+                        Event::Failed(failure) => self.finish(End::Failed(failure.clone())),
+                        Event::Done => self.finish(End::Done),
+                        _ => {}
+                    }
+                    events.push(event);
+                }
+                Err(_) => self.finish(garbage(&line)),
+            }
+        }
+        if self.out.len() > MOST_LINE {
+            let end = garbage(&self.out);
+            self.finish(end);
+        }
+        if self.stdout.is_none() && self.end.is_none() {
+            let status = self.child.as_mut().and_then(|child| client::end(child, client::End::Closed));
+            // What a crash handler or the loader wrote last.
+            self.listen(&mut |_| ());
+            let words = self.last_words.clone();
+            self.finish(match status.and_then(|status| status.signal()) {
+                Some(signal) => End::Crashed { signal, words },
+                None => End::Ended { code: status.and_then(|status| status.code()), words },
+            });
+        }
+        events
+    }
+
+    /// Segments of NCCL that only this test knows, since this process, which is about to be killed, holds them.
+    fn shared_memory(&self) -> Vec<PathBuf> {
+        let Some(child) = self.child.as_ref().filter(|_| self.end.is_none()) else { return Vec::new() };
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap_or_default();
+        nccl_segments(&maps)
+    }
+
+    fn end(mut self) -> Member {
+        if let Some(child) = &mut self.child {
+            client::end(child, client::End::TimeUp);
+        }
+        Member { end: self.end.unwrap_or(End::Stopped), ..self.member }
+    }
+}
+
+/// Segments in the text of `/proc/PID/maps` that bear NCCL's name and still have one.
+fn nccl_segments(maps: &str) -> Vec<PathBuf> {
+    let named = maps.lines().filter_map(|line| line.find("/dev/shm/nccl-").and_then(|at| line.get(at..)));
+    let mut found: Vec<PathBuf> = named.filter(|path| !path.ends_with(" (deleted)")).map(PathBuf::from).collect();
+    found.dedup();
+    found
+}
+
+/// Reads until nothing waits. False at the end of the stream.
+fn take<S: std::io::Read + AsFd>(stream: &mut S, into: &mut Vec<u8>) -> bool {
+    let mut chunk = [0; 16 << 10];
+    // A stream that never pauses must not hold the others up.
+    for _ in 0..16 {
+        let waits = rustix::event::poll(&mut [PollFd::new(&*stream, PollFlags::IN)], Some(&timespec(Duration::ZERO)));
+        if waits != Ok(1) {
+            return true;
+        }
+        match client::read(stream, &mut chunk) {
+            0 => return false,
+            count => into.extend(chunk.iter().take(count)),
+        }
+    }
+    true
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MOST_TEXT).collect()
+}
+
+fn garbage(bytes: &[u8]) -> End {
+    let begin = bytes.iter().take(80).copied().collect::<Vec<u8>>();
+    End::Garbage { begin: String::from_utf8_lossy(&begin).trim().to_owned() }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn said(lines: &str) -> Live {
+        let mut live = Live::new(1, Some(0));
+        live.said = lines.as_bytes().to_vec();
+        live.hear_words(&mut |_| ());
+        live
+    }
+
+    #[test]
+    fn warnings_lose_time_host_and_place() {
+        let live = said(
+            "\n[2026-01-02 03:04:05] node7:11:12 [0] bootstrap.cc:114 NCCL WARN Bootstrap : no socket interface found\n\
+             node7:11:12 [0] NCCL INFO cudaDriverVersion 13000\n\
+             node7:11:11 [1] misc/shmutils.cc:72 (ncclShmOpen) NCCL WARN Error: failed to extend /dev/shm/nccl-a to 9 bytes\nlast words",
+        );
+        let expected = ["Bootstrap : no socket interface found", "Error: failed to extend /dev/shm/nccl-a to 9 bytes"];
+        assert_eq!(live.member.warnings, expected);
+        assert_eq!(live.said, b"last words");
+    }
+
+    #[test]
+    fn rows_are_whole_or_wrong() {
+        let mut rows = Rows::default();
+        rows.add(Op::Broadcast, 8, 1.0, None);
+        rows.add(Op::AllReduce, 8, 1.0, None);
+        rows.add(Op::AllReduce, 8, 3.0, None);
+        let wrong = Wrong { rank: 1, elements: 1, first: 0, expected: 3.0, got: "4".to_owned() };
+        rows.add(Op::AllGather, 8, 1.0, Some(wrong.clone()));
+        let whole = rows.whole(2);
+        let ops: Vec<(Op, f64)> = whole.iter().map(|row| (row.op, row.seconds)).collect();
+        assert_eq!(ops, [(Op::AllReduce, 2.0), (Op::AllGather, 1.0)]);
+        assert_eq!(whole.last().unwrap().wrong, [wrong]);
+    }
+
+    #[test]
+    fn segments_in_a_memory_map() {
+        let maps = "7f0-7f1 rw-s 00000000 00:18 5    /dev/shm/nccl-AbCdEf\n7f1-7f2 rw-s 00000000 00:18 5    /dev/shm/nccl-AbCdEf\n\
+                    7f2-7f3 rw-s 00000000 00:18 6    /dev/shm/nccl-gone (deleted)\n7f3-7f4 rw-s 0 00:18 7  /dev/shm/other\n";
+        assert_eq!(nccl_segments(maps), [PathBuf::from("/dev/shm/nccl-AbCdEf")]);
+    }
+}
