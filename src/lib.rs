@@ -14,5 +14,6 @@ pub mod host;
 pub mod knowledge;
 pub mod model;
 pub mod render;
+pub mod repair;
 pub mod text;
 pub mod version;

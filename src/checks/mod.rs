@@ -43,6 +43,7 @@ pub use judge::{Judged, Undecided, judge};
 pub use precedence::{RULES, fold};
 pub use proof::{Plan, prove};
 pub use registry::{CHECKS, check};
+pub use remedy::best_toolkit;
 
 use crate::facts::observed::Missing;
 use crate::finding::{Finding, ProblemId};

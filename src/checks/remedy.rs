@@ -37,7 +37,7 @@ pub fn best_toolkit<'a>(case: &Case<'a>, same_major: bool) -> Option<&'a Toolkit
             _ => (false, u32::MAX),
         };
         let layout = match toolkit.layout {
-            Layout::Nvidia => 0,
+            Layout::Nvidia | Layout::Overlay => 0,
             Layout::Distribution | Layout::Conda => 1,
             Layout::HpcSdk => 2,
             Layout::Pip | Layout::Unknown => 3,

@@ -7,6 +7,7 @@ mod explain;
 mod fix;
 mod list;
 mod output;
+mod overlay;
 mod snapshot;
 mod subject;
 mod version;
@@ -27,6 +28,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Some(Command::Check(args)) => check::run(args),
         Some(Command::ArchList(args)) => arch_list::run(args),
         Some(Command::Fix(args)) => fix::run(args),
+        Some(Command::Overlay(args)) => overlay::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::List(args)) => list::run(args),
         Some(Command::Snapshot(args)) => snapshot::run(args),

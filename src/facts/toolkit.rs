@@ -43,6 +43,8 @@ pub enum Layout {
     HpcSdk,
     /// `site-packages/nvidia/cu13`
     Pip,
+    /// A folder of links that `ds-doctor overlay` has made.
+    Overlay,
     /// Something that a variable names and that has no known shape.
     Unknown,
 }
@@ -197,6 +199,9 @@ pub const HEADERS: &[&str] = &[
     "nvtx3/nvToolsExt.h",
     "thrust/version.h",
 ];
+
+/// The file in an overlay that says what it is made of.
+pub const OVERLAY_MANIFEST: &str = ".ds-doctor-overlay.json";
 
 impl IncludeFolder {
     /// Whether this is a name of the folder.

@@ -7,6 +7,7 @@ pub mod build;
 pub mod cuda_home;
 pub mod host_compiler;
 pub mod loader;
+pub mod overlay;
 pub mod python;
 pub mod search;
 pub mod torch_cache;

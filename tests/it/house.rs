@@ -33,6 +33,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("host", &["version"]),
     ("gpu", &["facts", "version"]),
     ("collect", &["host", "gpu", "binary", "facts", "version"]),
+    ("repair", &["facts", "model", "finding", "host", "version"]),
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

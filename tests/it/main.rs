@@ -21,6 +21,7 @@ mod live;
 mod machines;
 mod model;
 mod nccl;
+mod overlay;
 mod util;
 mod visible;
 
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
     trials.extend(machines::trials());
     trials.extend(model::trials());
     trials.extend(nccl::trials());
+    trials.extend(overlay::trials());
     trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);

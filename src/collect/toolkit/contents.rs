@@ -14,7 +14,9 @@ use crate::facts::observed::Observed;
 use crate::facts::program::ProgramKind;
 use crate::facts::raw::HostPath;
 use crate::facts::source::Source;
-use crate::facts::toolkit::{HEADERS, HostLimits, IncludeFolder, Layout, Nvcc, NvccKind, Part, Stated, StatedBy, Toolkit};
+use crate::facts::toolkit::{
+    HEADERS, HostLimits, IncludeFolder, Layout, Nvcc, NvccKind, OVERLAY_MANIFEST, Part, Stated, StatedBy, Toolkit,
+};
 use crate::host::Kind;
 use crate::version::Dotted;
 use std::collections::BTreeSet;
@@ -311,6 +313,7 @@ fn layout(view: &View<'_>, root: &Root, nvcc: &Observed<Nvcc>) -> Layout {
     let has = |name: &str| host.exists(&path.join(name));
     let own_program = nvcc.value().is_none_or(|nvcc| nvcc.program.starts_with(view.real) || nvcc.kind == NvccKind::DistributionScript);
     match () {
+        () if host.is_file(&path.join(OVERLAY_MANIFEST)) => Layout::Overlay,
         () if in_packages(view) || is(|source| matches!(source, Source::Pip { .. })) => Layout::Pip,
         () if host.is_folder(&path.join("conda-meta")) => Layout::Conda,
         () if is(|source| matches!(source, Source::HpcSdk { .. })) || path.components().any(|c| c.as_os_str() == "hpc_sdk") => {

@@ -1,0 +1,325 @@
+//! `ds-doctor overlay`
+
+use super::output;
+use crate::checks::{Case, Purpose, best_toolkit, judge};
+use crate::cli::{ListingFormat, OverlayAction, OverlayArgs, OverlayCreateArgs, OverlayDirArgs};
+use crate::collect;
+use crate::exit::Exit;
+use crate::facts::raw::HostPath;
+use crate::facts::snapshot::Snapshot;
+use crate::facts::toolkit::{LibFolderKind, Toolkit};
+use crate::finding::Finding;
+use crate::host::{Environment, Host, Live};
+use crate::knowledge::Knowledge;
+use crate::model::overlay::{self as model, Gcc};
+use crate::render::json::Envelope;
+use crate::repair::manifest::{Manifest, Why};
+use crate::repair::overlay::{Done, Fault, Place, look, make, remove};
+use crate::repair::plan::{self, HostGcc, Order};
+use crate::text::{clean, count};
+use anyhow::{Context as _, bail};
+use serde_json::json;
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+/// # Errors
+/// Wherever nothing was changed, with the reason.
+pub fn run(args: &OverlayArgs) -> anyhow::Result<Exit> {
+    match &args.action {
+        OverlayAction::Create(args) => create(args),
+        OverlayAction::Show(args) => show(args),
+        OverlayAction::Remove(args) => take_away(args),
+    }
+}
+
+/// The folder named, else the usual one. Absolute, since a later build runs in another folder.
+///
+/// # Errors
+/// Where neither it nor the home folder is known, or no build could use it.
+pub fn folder(named: Option<&Path>, host: &dyn Host) -> anyhow::Result<PathBuf> {
+    let dir = match named {
+        Some(dir) => collect::search::absolute(host, dir).context("the current folder is not known")?,
+        None => {
+            let absolute = |name: &str| host.var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+            let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
+            data.context("neither XDG_DATA_HOME nor HOME is set: name the folder of the overlay")?.join("ds-doctor/overlay")
+        }
+    };
+    let dir = collect::search::tidy(&dir);
+    // `../cuda` is named by where it leads, for a variable that is read in other folders and by other programs.
+    let climbs = dir.components().any(|part| part == Component::ParentDir);
+    let real = dir.parent().filter(|_| climbs).and_then(|parent| host.real_path(parent).ok());
+    Ok(real.zip(dir.file_name()).map_or_else(|| dir.clone(), |(parent, name)| parent.join(name)))
+}
+
+/// The facts of this machine, with this variable on top.
+pub fn facts_with(python: Option<&Path>, cuda_home: Option<&Path>) -> Snapshot {
+    let mut env: Environment = Live::new().env().clone();
+    if let Some(home) = cuda_home {
+        env.insert(OsString::from("CUDA_HOME"), home.into());
+    }
+    let options = collect::Options {
+        timeout: Duration::from_secs(5),
+        python: python.map(Path::to_owned),
+        ask_gpu: false,
+        ..collect::Options::default()
+    };
+    collect::snapshot(&Live::with_env(env), &options)
+}
+
+/// What is to be made, and what is said about it.
+struct Draft {
+    manifest: Manifest,
+    gcc: Gcc,
+    /// The toolkit as found, for people.
+    toolkit: HostPath,
+}
+
+fn draft(args: &OverlayCreateArgs, dir: &Path, know: &Knowledge) -> anyhow::Result<Draft> {
+    let host = Live::new();
+    let named = args.toolkit.as_deref().map(|path| collect::search::absolute(&host, path).context("the current folder is not known"));
+    let mut facts = facts_with(args.python.as_deref(), named.transpose()?.as_deref());
+    // Where an overlay is in use, the toolkit behind it is meant.
+    for _ in 0..2 {
+        let Some(behind) = picked(args, &Case::new(&facts, know, Purpose::Build, &[]))?.and_then(|toolkit| behind(&toolkit.real)) else {
+            break;
+        };
+        facts = facts_with(args.python.as_deref(), Some(&behind));
+    }
+    let case = Case::new(&facts, know, Purpose::Build, &[]);
+    let toolkit = picked(args, &case)?
+        .context("no CUDA toolkit with an nvcc is seen on this machine: name one with --toolkit, or see `ds-doctor check`")?;
+    if let Some(why) = plan::refusal(toolkit) {
+        bail!("{why}");
+    }
+    if dir.starts_with(&toolkit.real) || toolkit.real.starts_with(dir) {
+        bail!("`{}` and the toolkit `{}` would lie in one another", dir.display(), toolkit.real);
+    }
+    let torch = case.torch().ok().flatten();
+    let gcc = model::gcc(&facts, know, torch, toolkit, dir);
+    let compiler = match &gcc {
+        Gcc::Taken { gcc, gxx, .. } => Some(HostGcc { gcc: gcc.clone(), gxx: gxx.clone() }),
+        _ => None,
+    };
+    let order = Order { toolkit, packages: packages(&host, &case, toolkit), compiler, driver: driver(&facts, toolkit) };
+    Ok(Draft { manifest: plan::manifest(&host, &order), gcc, toolkit: toolkit.root.clone() })
+}
+
+/// The toolkit that torch finds, else the one that fits it best.
+fn picked<'a>(args: &OverlayCreateArgs, case: &Case<'a>) -> anyhow::Result<Option<&'a Toolkit>> {
+    let found = case.toolkit().map_err(|missing| anyhow::anyhow!("the toolkits could not be looked at: {}", missing.why))?;
+    match &args.toolkit {
+        Some(named) if found.is_none() => bail!("`{}` is no CUDA toolkit", named.display()),
+        _ => Ok(found.or_else(|| best_toolkit(case, true))),
+    }
+}
+
+/// The toolkit behind an overlay; `None` where this is none.
+fn behind(root: &Path) -> Option<PathBuf> {
+    match look(root) {
+        Ok(Place::Overlay(overlay)) => Some(overlay.manifest.toolkit.0),
+        _ => None,
+    }
+}
+
+/// The driver's libcuda, for where the toolkit has no stub of it.
+fn driver(facts: &Snapshot, toolkit: &Toolkit) -> Option<HostPath> {
+    let stubs = toolkit.libs.iter().filter(|folder| folder.kind == LibFolderKind::Stubs);
+    let has = stubs.flat_map(|folder| &folder.files).any(|file| file == "libcuda.so");
+    model::driver(facts).filter(|_| !has).cloned()
+}
+
+/// Folders of NVIDIA's Python packages, those of the toolkit's release and the libraries that go with them.
+fn packages(host: &dyn Host, case: &Case<'_>, toolkit: &Toolkit) -> Vec<PathBuf> {
+    let Some(python) = case.python().ok().flatten() else { return Vec::new() };
+    let anchors = model::packages(case.facts, python, toolkit);
+    let mut folders: Vec<PathBuf> = anchors.iter().map(|anchor| anchor.real.0.clone()).collect();
+    let itself = Some(&toolkit.real).filter(|real| python.site.iter().any(|site| real.starts_with(site)));
+    for anchor in anchors.iter().map(|anchor| &anchor.real).chain(itself) {
+        let Some(nvidia) = anchor.parent().filter(|folder| folder.ends_with("nvidia")) else { continue };
+        let whole = anchor.file_name().and_then(|name| name.to_str()).is_some_and(|name| !name.starts_with("cuda_"));
+        let beside = if whole { model::BESIDE_WHOLE } else { model::COMPONENTS };
+        folders.extend(beside.iter().map(|name| nvidia.join(name)).filter(|folder| host.is_folder(folder)));
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    folders.retain(|folder| seen.insert(folder.clone()));
+    folders
+}
+
+fn create(args: &OverlayCreateArgs) -> anyhow::Result<Exit> {
+    let know = Knowledge::embedded();
+    let dir = folder(args.dir.as_deref(), &Live::new())?;
+    if let Some(byte) = dir.as_os_str().as_bytes().iter().find(|byte| byte.is_ascii_whitespace() || b":'\"\\$".contains(byte)) {
+        bail!(
+            "`{}` holds `{}`, which builds do not take in CUDA_HOME: name another folder",
+            dir.display(),
+            char::from(*byte).escape_default()
+        );
+    }
+    let draft = draft(args, &dir, &know)?;
+    let done = if args.dry_run { None } else { Some(make(&dir, &draft.manifest)?) };
+    let left = if args.dry_run { Vec::new() } else { judged(args, &dir, &know) };
+    let mut out = output::result(&args.talk)?;
+    match args.format {
+        ListingFormat::Human => told(&mut out, &draft, &dir, done, args.talk.verbose)?,
+        ListingFormat::Json => {
+            let done = match done {
+                Some(Done::Made) => "made",
+                Some(Done::Renewed) => "renewed",
+                Some(Done::Unchanged) => "unchanged",
+                None => "dry-run",
+            };
+            let result = json!({ "folder": HostPath::new(&dir), "done": done, "manifest": draft.manifest });
+            out.write_all(Envelope::bare("overlay", result).text().as_bytes())?;
+        }
+    }
+    out.flush()?;
+    for finding in left {
+        output::note(&args.talk, &format!("with this overlay there is still {}: {}", finding.id, finding.title));
+    }
+    Ok(Exit::Fine)
+}
+
+/// What is found of this toolkit when the overlay is in force.
+fn judged(args: &OverlayCreateArgs, dir: &Path, know: &Knowledge) -> Vec<Finding> {
+    let facts = facts_with(args.python.as_deref(), Some(dir));
+    let judged = judge(&Case::new(&facts, know, Purpose::Build, &[]), &|_| true);
+    let about = dir.display().to_string();
+    judged.findings.into_iter().filter(|finding| finding.subject == about).collect()
+}
+
+fn told(out: &mut dyn Write, draft: &Draft, dir: &Path, done: Option<Done>, verbose: bool) -> anyhow::Result<()> {
+    let manifest = &draft.manifest;
+    let release = manifest.release.map_or("an unknown release".to_owned(), |release| format!("CUDA {release}"));
+    let what = match done {
+        Some(Done::Made) => "made",
+        Some(Done::Renewed) => "renewed",
+        Some(Done::Unchanged) => "nothing to change in",
+        None => "would make",
+    };
+    writeln!(out, "{what} `{}`: {release}, links to `{}`", clean(&dir.display().to_string()), clean(&draft.toolkit.to_string()))?;
+    summary(out, manifest)?;
+    match &draft.gcc {
+        Gcc::Fine(version) => writeln!(out, "  gcc          none needed: nvcc takes the gcc {version} that it finds")?,
+        Gcc::Taken { gcc, version, why, .. } => writeln!(
+            out,
+            "  gcc          `{}`{}, in `nvvm/bin`, where only nvcc looks: {why}",
+            clean(&gcc.to_string()),
+            version.as_ref().map(|version| format!(" ({version})")).unwrap_or_default()
+        )?,
+        Gcc::None { why } => writeln!(out, "  gcc          none: {why}, and there is no other here that it takes")?,
+        Gcc::Unknown => writeln!(out, "  gcc          not known what nvcc finds; left as it is")?,
+    }
+    if verbose {
+        links(out, manifest)?;
+    }
+    if done.is_some() {
+        writeln!(out, "use it: eval \"$(ds-doctor fix --print-exports --overlay {})\"", dir.display())?;
+    }
+    Ok(())
+}
+
+/// One line for each folder: how many links, and of what.
+fn summary(out: &mut dyn Write, manifest: &Manifest) -> anyhow::Result<()> {
+    for (place, of_toolkit) in [
+        ("bin", "nvcc and its programs"),
+        ("nvvm", "what nvcc compiles with"),
+        ("include", "the toolkit's headers"),
+        ("lib64", "the toolkit's libraries"),
+        ("lib64/stubs", "for linking only: on LIBRARY_PATH, never on LD_LIBRARY_PATH"),
+    ] {
+        let inside = |path: &Path| match place {
+            "nvvm" => path.starts_with("nvvm"),
+            place => path.parent() == Some(Path::new(place)),
+        };
+        let here: Vec<_> = manifest.links.iter().filter(|link| inside(&link.at)).collect();
+        let number = |why| here.iter().filter(|link| link.why == why).count();
+        let mut words = Vec::new();
+        if number(Why::Toolkit) > 0 {
+            words.push(format!("{} {of_toolkit}", number(Why::Toolkit)));
+        }
+        if number(Why::Package) > 0 {
+            words.push(format!("{} of Python packages of the same release", number(Why::Package)));
+        }
+        if number(Why::Name) > 0 {
+            let cudart = here.iter().any(|link| link.why == Why::Name && link.at.ends_with("libcudart.so"));
+            words.push(format!(
+                "{} for the linker{}",
+                count(number(Why::Name), "name"),
+                if cudart { ", `libcudart.so` among them" } else { "" }
+            ));
+        }
+        if number(Why::Driver) > 0 {
+            words.push("the driver's libcuda in place of a stub, for linking only: on LIBRARY_PATH, never on LD_LIBRARY_PATH".to_owned());
+        }
+        if number(Why::Compiler) > 0 {
+            words.push("a gcc and its g++".to_owned());
+        }
+        if !words.is_empty() {
+            writeln!(out, "  {place:<12} {}", words.join("; "))?;
+        }
+    }
+    Ok(())
+}
+
+fn links(out: &mut dyn Write, manifest: &Manifest) -> anyhow::Result<()> {
+    for link in &manifest.links {
+        writeln!(out, "    {} -> {}", clean(&link.at.to_string()), clean(&link.to.to_string()))?;
+    }
+    Ok(())
+}
+
+fn show(args: &OverlayDirArgs) -> anyhow::Result<Exit> {
+    let dir = folder(args.dir.as_deref(), &Live::new())?;
+    let overlay = match look(&dir)? {
+        Place::Overlay(overlay) => overlay,
+        Place::Absent | Place::EmptyFolder => bail!("there is no overlay in `{}`", dir.display()),
+    };
+    let faults = overlay.faults().with_context(|| format!("`{}` cannot be read", dir.display()))?;
+    let manifest = &overlay.manifest;
+    let mut out = output::result(&args.talk)?;
+    match args.format {
+        ListingFormat::Human => {
+            let release = manifest.release.map_or("an unknown release".to_owned(), |release| format!("CUDA {release}"));
+            let (dir, toolkit) = (clean(&dir.display().to_string()).into_owned(), clean(&manifest.toolkit.to_string()).into_owned());
+            writeln!(out, "`{dir}`: {release}, {} to `{toolkit}`", count(manifest.links.len(), "link"))?;
+            summary(&mut out, manifest)?;
+            if args.talk.verbose {
+                links(&mut out, manifest)?;
+            }
+            for fault in &faults {
+                writeln!(out, "  {}", clean(&fault.to_string()))?;
+            }
+            if faults.iter().any(|fault| matches!(fault, Fault::Missing(_) | Fault::Dangling(_))) {
+                writeln!(out, "made right by: ds-doctor overlay create {dir}")?;
+            }
+        }
+        ListingFormat::Json => {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            let result = json!({ "folder": HostPath::new(&dir), "faults": faults, "manifest": manifest });
+            out.write_all(Envelope::bare("overlay", result).text().as_bytes())?;
+        }
+    }
+    out.flush()?;
+    Ok(if faults.is_empty() { Exit::Fine } else { Exit::Findings })
+}
+
+fn take_away(args: &OverlayDirArgs) -> anyhow::Result<Exit> {
+    let dir = folder(args.dir.as_deref(), &Live::new())?;
+    let number = remove(&dir)?;
+    let mut out = output::result(&args.talk)?;
+    match args.format {
+        ListingFormat::Human => {
+            writeln!(out, "removed `{}` with {}; the toolkit is as it was", clean(&dir.display().to_string()), count(number, "link"))?;
+        }
+        ListingFormat::Json => {
+            let result = json!({ "folder": HostPath::new(&dir), "removed": number });
+            out.write_all(Envelope::bare("overlay", result).text().as_bytes())?;
+        }
+    }
+    out.flush()?;
+    Ok(Exit::Fine)
+}

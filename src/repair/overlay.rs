@@ -1,0 +1,425 @@
+//! An overlay on disk: made beside its place and moved there in one step, compared with its manifest, taken away link by link.
+
+use super::manifest::{self, Link, Manifest};
+use super::writer::{self, Folder, Is};
+use crate::facts::raw::HostPath;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error("{0}")]
+    Refused(String),
+    #[error("`{}`: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
+    move |source| Trouble::Io { path: path.to_owned(), source }
+}
+
+fn refused<T>(why: String) -> Result<T, Trouble> {
+    Err(Trouble::Refused(why))
+}
+
+/// What stands where an overlay is to be.
+#[derive(Debug)]
+pub enum Place {
+    Absent,
+    EmptyFolder,
+    Overlay(Overlay),
+}
+
+/// An overlay that is there.
+#[derive(Debug)]
+pub struct Overlay {
+    pub manifest: Manifest,
+    folder: Folder,
+}
+
+/// How a thing in an overlay differs from its manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    Missing(HostPath),
+    /// It is another link, a file, or a folder.
+    Changed(HostPath),
+    /// What it links to is gone.
+    Dangling(Link),
+    /// Nothing that the manifest names.
+    Foreign(HostPath),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing(path) => write!(f, "`{path}` is missing"),
+            Self::Changed(path) => write!(f, "`{path}` is not the link that was made"),
+            Self::Dangling(link) => write!(f, "`{}` links to `{}`, which is not there", link.at, link.to),
+            Self::Foreign(path) => write!(f, "`{path}` is not of the overlay"),
+        }
+    }
+}
+
+/// What [`make`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    Made,
+    /// An overlay was there, and it is another now.
+    Renewed,
+    Unchanged,
+}
+
+/// # Errors
+/// When something else stands there: a link, a file, a folder that is no overlay, another user's overlay.
+pub fn look(dir: &Path) -> Result<Place, Trouble> {
+    let folder = match Folder::open(dir) {
+        Ok(folder) => folder,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::Absent),
+        Err(error)
+            if error.kind() == io::ErrorKind::NotADirectory || error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) =>
+        {
+            return refused(format!("`{}` is a link or a file, not the folder of an overlay", dir.display()));
+        }
+        Err(error) => return Err(at(dir)(error)),
+    };
+    let names = folder.list().map_err(at(dir))?;
+    if names.is_empty() {
+        return Ok(Place::EmptyFolder);
+    }
+    if !names.iter().any(|name| name == manifest::NAME) {
+        return refused(format!("`{}` is a folder of something else: it has no `{}`", dir.display(), manifest::NAME));
+    }
+    if folder.own_identity().map_err(at(dir))?.owner != writer::user() {
+        return refused(format!("`{}` is another user's overlay", dir.display()));
+    }
+    let bytes = folder.read_file(OsStr::new(manifest::NAME), manifest::CAP).map_err(at(&dir.join(manifest::NAME)))?;
+    match Manifest::parse(&bytes) {
+        Ok(manifest) => Ok(Place::Overlay(Overlay { manifest, folder })),
+        Err(why) => refused(format!("`{}` cannot be understood: {why}", dir.join(manifest::NAME).display())),
+    }
+}
+
+impl Overlay {
+    /// Everything in which it differs from its manifest. A link whose target is gone is found by following it.
+    ///
+    /// # Errors
+    /// When its folders cannot be read.
+    pub fn faults(&self) -> io::Result<Vec<Fault>> {
+        let mut faults = Vec::new();
+        let folders = self.manifest.folders();
+        let mut known: BTreeSet<PathBuf> = folders.iter().cloned().collect();
+        known.insert(manifest::NAME.into());
+        for link in &self.manifest.links {
+            known.insert(link.at.0.clone());
+            let Some((folder, name)) = self.place(&link.at) else {
+                faults.push(Fault::Missing(link.at.clone()));
+                continue;
+            };
+            match folder.read_link(name) {
+                Ok(to) if to != *link.to => faults.push(Fault::Changed(link.at.clone())),
+                Ok(_) if !folder.leads_somewhere(name) => faults.push(Fault::Dangling(link.clone())),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => faults.push(Fault::Missing(link.at.clone())),
+                Err(_) => faults.push(Fault::Changed(link.at.clone())),
+            }
+        }
+        for below in std::iter::once(PathBuf::new()).chain(folders) {
+            let Ok(folder) = self.folder.below(&below) else { continue };
+            let foreign = folder.list()?.into_iter().map(|name| below.join(name)).filter(|path| !known.contains(path));
+            faults.extend(foreign.map(|path| Fault::Foreign(path.into())));
+        }
+        Ok(faults)
+    }
+
+    fn place<'p>(&self, path: &'p Path) -> Option<(Folder, &'p OsStr)> {
+        Some((self.folder.below(path.parent()?).ok()?, path.file_name()?))
+    }
+
+    /// Takes away the links of the manifest that are still what they were, the folders this empties, and the manifest last: what is
+    /// interrupted can be taken up again.
+    fn clear(&self) -> io::Result<()> {
+        for link in &self.manifest.links {
+            let Some((folder, name)) = self.place(&link.at) else { continue };
+            if folder.read_link(name).is_ok_and(|to| to == *link.to) {
+                folder.remove_file(name)?;
+            }
+        }
+        for below in self.manifest.folders().iter().rev() {
+            let Some((folder, name)) = self.place(below) else { continue };
+            match folder.remove_folder(name) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        self.folder.remove_file(OsStr::new(manifest::NAME))
+    }
+}
+
+/// Makes the overlay what the manifest says. Whatever goes wrong before the last step leaves what was there.
+///
+/// # Errors
+/// When something else stands there, somebody has changed the overlay that does, or the disk says no.
+pub fn make(dir: &Path, manifest: &Manifest) -> Result<Done, Trouble> {
+    let old = look(dir)?;
+    if let Place::Overlay(overlay) = &old {
+        let faults = overlay.faults().map_err(at(dir))?;
+        if let Some(fault) = faults.iter().find(|fault| matches!(fault, Fault::Foreign(_) | Fault::Changed(_))) {
+            return refused(format!("in `{}`, {fault}: move it away first", dir.display()));
+        }
+        if overlay.manifest == *manifest && faults.is_empty() {
+            return Ok(Done::Unchanged);
+        }
+    }
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return refused(format!("`{}` cannot be an overlay", dir.display()));
+    };
+    writer::make_folders(parent).map_err(at(parent))?;
+    // The folder that the path leads to by now, whatever becomes of the path.
+    let above = Folder::open(&parent.join(".")).map_err(at(parent))?;
+    let beside = beside(name);
+    let new_path = parent.join(&beside);
+    let new = scratch(&above, &beside, &new_path)?;
+    let built = fill(&new, manifest).and_then(|()| put_in_place(&above, &beside, name, &old));
+    if let Err(error) = built {
+        let half = Overlay { manifest: manifest.clone(), folder: new };
+        let _ = half.clear().and_then(|()| above.remove_folder(&beside));
+        return Err(at(&new_path)(error));
+    }
+    Ok(match old {
+        Place::Overlay(overlay) => {
+            overlay.clear().and_then(|()| above.remove_folder(&beside)).map_err(at(&new_path))?;
+            Done::Renewed
+        }
+        Place::Absent | Place::EmptyFolder => Done::Made,
+    })
+}
+
+/// `.overlay.ds-doctor-new`
+fn beside(name: &OsStr) -> OsString {
+    let mut beside = OsString::from(".");
+    beside.push(name);
+    beside.push(".ds-doctor-new");
+    beside
+}
+
+/// An empty folder to build in, held against other doctors; what an interrupted one left in it is taken away.
+fn scratch(above: &Folder, name: &OsStr, path: &Path) -> Result<Folder, Trouble> {
+    let new = match above.make_folder(name) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => above.child(name).map_err(at(path))?,
+        other => other.map_err(at(path))?,
+    };
+    if !new.lock().map_err(at(path))? {
+        return refused(format!("another ds-doctor is at work in `{}`", path.display()));
+    }
+    match look(path)? {
+        Place::Overlay(left) => left.clear().map_err(at(path))?,
+        Place::Absent | Place::EmptyFolder => {}
+    }
+    Ok(new)
+}
+
+fn fill(new: &Folder, manifest: &Manifest) -> io::Result<()> {
+    new.make_file(OsStr::new(manifest::NAME), &manifest.bytes())?;
+    for link in &manifest.links {
+        if let (Some(parent), Some(name)) = (link.at.parent(), link.at.file_name()) {
+            new.make_below(parent)?.make_link(name, &link.to)?;
+        }
+    }
+    Ok(())
+}
+
+fn put_in_place(above: &Folder, new: &OsStr, name: &OsStr, old: &Place) -> io::Result<()> {
+    match old {
+        Place::Absent => above.rename(new, above, name),
+        Place::EmptyFolder => {
+            above.remove_folder(name)?;
+            above.rename(new, above, name)
+        }
+        Place::Overlay(_) if above.exchange(new, name)? => Ok(()),
+        Place::Overlay(overlay) => {
+            // Without an exchange there is a moment without overlay, never one with half of it.
+            overlay.clear()?;
+            above.remove_folder(name)?;
+            above.rename(new, above, name)
+        }
+    }
+}
+
+/// Takes an overlay away. Says how many links it had.
+///
+/// # Errors
+/// When it is no overlay, holds something that is not of it, or cannot be changed.
+pub fn remove(dir: &Path) -> Result<usize, Trouble> {
+    let overlay = match look(dir)? {
+        Place::Overlay(overlay) => overlay,
+        Place::EmptyFolder => return refused(format!("`{}` is an empty folder, not an overlay", dir.display())),
+        Place::Absent => return refused(format!("there is no `{}`", dir.display())),
+    };
+    let faults = overlay.faults().map_err(at(dir))?;
+    if let Some(fault) = faults.iter().find(|fault| matches!(fault, Fault::Foreign(_) | Fault::Changed(_))) {
+        return refused(format!("in `{}`, {fault}, and removing takes away only what was made: move it away first", dir.display()));
+    }
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return refused(format!("`{}` cannot be an overlay", dir.display()));
+    };
+    let above = Folder::open(&parent.join(".")).map_err(at(parent))?;
+    let same = above.identity(name).map_err(at(dir))?.inode == overlay.folder.own_identity().map_err(at(dir))?.inode;
+    if !same {
+        return refused(format!("`{}` has changed meanwhile", dir.display()));
+    }
+    overlay.clear().and_then(|()| above.remove_folder(name)).map_err(at(dir))?;
+    Ok(overlay.manifest.links.len())
+}
+
+/// Whether the overlay's folder is one of links only: for those who must not follow what they do not know.
+pub fn is_overlay(dir: &Path) -> bool {
+    Folder::open(dir).and_then(|folder| folder.identity(OsStr::new(manifest::NAME))).is_ok_and(|identity| identity.is == Is::File)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use super::super::manifest::Why;
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    struct Bench {
+        dir: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            for file in ["cuda/bin/nvcc", "cuda/lib/libcudart.so.13"] {
+                let path = dir.path().join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, "x").unwrap();
+            }
+            Self { dir }
+        }
+
+        fn at(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        fn manifest(&self, more: &[(&str, &str)]) -> Manifest {
+            let links = [("bin/nvcc", "cuda/bin/nvcc"), ("lib64/libcudart.so.13", "cuda/lib/libcudart.so.13")];
+            let links = links.iter().chain(more).map(|(at, to)| Link { at: (*at).into(), to: self.at(to).into(), why: Why::Toolkit });
+            Manifest::new(self.at("cuda").into(), None, links.collect())
+        }
+
+        fn beside(&self) -> Vec<String> {
+            let mut names: Vec<String> =
+                fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    fn why(trouble: Trouble) -> String {
+        trouble.to_string()
+    }
+
+    #[test]
+    fn made_renewed_and_removed() {
+        let bench = Bench::new();
+        let dir = bench.at("o");
+        assert_eq!(make(&dir, &bench.manifest(&[])).unwrap(), Done::Made);
+        let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::symlink_metadata(path).unwrap());
+        let before = inode(&dir);
+        assert_eq!(make(&dir, &bench.manifest(&[])).unwrap(), Done::Unchanged);
+        assert_eq!(inode(&dir), before);
+        assert_eq!(fs::read_link(dir.join("bin/nvcc")).unwrap(), bench.at("cuda/bin/nvcc"));
+        let more = bench.manifest(&[("bin/ptxas", "cuda/bin/nvcc")]);
+        assert_eq!(make(&dir, &more).unwrap(), Done::Renewed);
+        assert!(dir.join("bin/ptxas").exists());
+        assert_eq!(bench.beside(), ["cuda", "o"]);
+        assert_eq!(remove(&dir).unwrap(), 3);
+        assert_eq!(bench.beside(), ["cuda"]);
+        assert!(bench.at("cuda/bin/nvcc").exists());
+        assert!(why(remove(&dir).unwrap_err()).contains("there is no"));
+    }
+
+    #[test]
+    fn what_is_no_overlay_is_left_alone() {
+        let bench = Bench::new();
+        let manifest = bench.manifest(&[]);
+        fs::write(bench.at("file"), "x").unwrap();
+        symlink(bench.at("cuda"), bench.at("link")).unwrap();
+        for name in ["cuda", "file", "link"] {
+            assert!(make(&bench.at(name), &manifest).is_err(), "{name}");
+            assert!(remove(&bench.at(name)).is_err(), "{name}");
+        }
+        // A link to an overlay is no overlay either.
+        make(&bench.at("o"), &manifest).unwrap();
+        symlink(bench.at("o"), bench.at("alias")).unwrap();
+        assert!(why(remove(&bench.at("alias")).unwrap_err()).contains("a link or a file"));
+        assert!(bench.at("cuda/bin/nvcc").exists() && bench.at("o/bin/nvcc").exists());
+        fs::create_dir(bench.at("empty")).unwrap();
+        assert!(remove(&bench.at("empty")).is_err());
+        assert_eq!(make(&bench.at("empty"), &manifest).unwrap(), Done::Made);
+    }
+
+    #[test]
+    fn what_somebody_put_in_is_not_lost() {
+        let bench = Bench::new();
+        let dir = bench.at("o");
+        make(&dir, &bench.manifest(&[])).unwrap();
+        fs::write(dir.join("lib64/mine.so"), "x").unwrap();
+        assert!(why(remove(&dir).unwrap_err()).contains("lib64/mine.so"));
+        assert!(make(&dir, &bench.manifest(&[("bin/a", "cuda/bin/nvcc")])).is_err());
+        fs::remove_file(dir.join("lib64/mine.so")).unwrap();
+        // A folder of the overlay that is a link by now leads out of it.
+        fs::rename(dir.join("bin"), bench.at("kept")).unwrap();
+        symlink(bench.at("kept"), dir.join("bin")).unwrap();
+        assert!(remove(&dir).is_err());
+        assert!(bench.at("kept/nvcc").is_symlink());
+        assert_eq!(bench.beside(), ["cuda", "kept", "o"]);
+    }
+
+    #[test]
+    fn links_that_went_missing_or_dangle_are_faults_and_mended() {
+        let bench = Bench::new();
+        let dir = bench.at("o");
+        let manifest = bench.manifest(&[("bin/gone", "cuda/gone")]);
+        make(&dir, &manifest).unwrap();
+        fs::remove_file(dir.join("bin/nvcc")).unwrap();
+        let Place::Overlay(overlay) = look(&dir).unwrap() else { unreachable!() };
+        let faults: Vec<String> = overlay.faults().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults[0].contains("`bin/gone` links to") && faults[1] == "`bin/nvcc` is missing", "{faults:?}");
+        assert_eq!(make(&dir, &bench.manifest(&[])).unwrap(), Done::Renewed);
+        assert!(dir.join("bin/nvcc").exists());
+    }
+
+    #[test]
+    fn what_an_interrupted_run_left_is_taken_away() {
+        let bench = Bench::new();
+        let left = bench.at(".o.ds-doctor-new");
+        make(&left, &bench.manifest(&[("x", "cuda")])).unwrap();
+        fs::remove_file(left.join("bin/nvcc")).unwrap();
+        assert_eq!(make(&bench.at("o"), &bench.manifest(&[])).unwrap(), Done::Made);
+        assert_eq!(bench.beside(), ["cuda", "o"]);
+        // Something of somebody else's under that name stays.
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("theirs"), "x").unwrap();
+        assert!(make(&bench.at("o"), &bench.manifest(&[("x", "cuda")])).is_err());
+        assert!(left.join("theirs").exists() && bench.at("o/bin/nvcc").exists());
+    }
+
+    #[test]
+    fn two_at_once_do_not_mix() {
+        let bench = Bench::new();
+        let held = bench.at(".o.ds-doctor-new");
+        fs::create_dir(&held).unwrap();
+        let other = Folder::open(&held).unwrap();
+        assert!(other.lock().unwrap());
+        assert!(why(make(&bench.at("o"), &bench.manifest(&[])).unwrap_err()).contains("at work"));
+        drop(other);
+        assert_eq!(make(&bench.at("o"), &bench.manifest(&[])).unwrap(), Done::Made);
+    }
+}
