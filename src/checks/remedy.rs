@@ -63,8 +63,9 @@ pub fn use_toolkit(case: &Case<'_>, toolkit: &Toolkit) -> Vec<Fix> {
     let on_path = search::which(case.facts, "nvcc").map(|hit| hit.program.real.clone());
     let nvcc = toolkit.nvcc.value();
     let already = nvcc.is_some_and(|nvcc| on_path.as_ref().is_some_and(|real| *real == nvcc.program || *real == nvcc.path));
-    // /usr/bin is on every PATH, and putting it in front would reorder everything else.
-    if !already && toolkit.layout != Layout::Distribution {
+    // CUDA_HOME is enough for torch and DeepSpeed; PATH matters where it leads to another nvcc. /usr/bin is on every PATH, and putting it in
+    // front would reorder everything else.
+    if on_path.is_some() && !already && toolkit.layout != Layout::Distribution {
         fixes.push(Fix::prepend("PATH", &toolkit.root.join("bin"), "so that `nvcc` is the same one"));
     }
     fixes

@@ -1,0 +1,352 @@
+"""Real builds, each broken by one fault: does the doctor foresee it, does the build fail as foreseen, does the repair make it pass?
+
+run.py [--only ROW]... [--slow] [--doctor PROGRAM] [--jobs N] [--keep-log FOLDER] [--list]
+
+faults.toml holds the rows, machine.sh the pieces of a machine, op/ the extension that is built. Each row runs in a mount namespace of its
+own, so its machine is gone when it ends, whatever happens. docs/lab.md explains the columns.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPO = HERE.parents[2]
+LAB = pathlib.Path(os.environ.get("DS_DOCTOR_LAB") or pathlib.Path.home() / ".cache/ds-doctor-lab").resolve()
+KEYS = {"name", "fault", "slow", "lab", "venv", "machine", "env", "python", "build", "flags", "predict", "among", "fails", "hangs", "limit",
+        "repair", "exports", "spare", "by_hand", "advice", "na", "chroot"}
+
+
+class Deviation(Exception):
+    """What happened is not what the row says."""
+
+
+# ---- inside: one row, in its own mount namespace ----
+
+
+class Row:
+    def __init__(self, row, doctor, room):
+        self.row, self.room, self.doctor = row, room, doctor
+        self.log = []
+        self.venv = LAB / row.get("venv", "torch-venv")
+        self.site = self.venv / "lib/python3.11/site-packages"
+        self.names = {"LAB": str(LAB), "ROOM": str(room), "VENV": str(self.venv), "SITE": str(self.site), "OP": str(HERE / "op")}
+        self.env = {
+            "HOME": f"{room}/home", "PATH": f"{self.venv}/bin:/usr/bin:/bin", "TMPDIR": f"{room}/tmp", "LC_ALL": "C.UTF-8",
+            "TORCH_EXTENSIONS_DIR": f"{room}/cache", "MAX_JOBS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": f"{LAB}/wheels", "PIP_ROOT_USER_ACTION": "ignore",
+        }
+
+    def fill(self, text):
+        return re.sub(r"\$(\w+)", lambda name: self.names.get(name[1], name[0]), text)
+
+    def make(self):
+        """The machine of the row, on file systems that nobody else sees."""
+        subprocess.run(["mount", "-t", "tmpfs", "lab", self.room], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "lab", "/opt"], check=True)
+        for folder in ("home", "tmp", "work"):
+            (self.room / folder).mkdir()
+        script = f". '{HERE}/machine.sh'\n{self.row.get('machine', '')}"
+        done = subprocess.run(["sh", "-euc", script], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": self.env["HOME"], **self.names},
+                              capture_output=True, text=True)
+        if done.returncode:
+            raise Deviation(f"the machine could not be made: {done.stderr.strip()}")
+        for name, value in self.row.get("env", {}).items():
+            if value == "":
+                self.env.pop(name, None)
+            else:
+                self.env[name] = self.fill(value)
+
+    def sh(self, script, limit=None, env=None):
+        """(exit status, or None where it hung and was interrupted; all it said)"""
+        limit = limit or self.row.get("limit", 120)
+        shell = ["chroot", self.fill(self.row["chroot"]), "/bin/sh", "-c"] if "chroot" in self.row else ["sh", "-c"]
+        child = subprocess.Popen([*shell, script], env=env or self.env, cwd=f"{self.room}/work", stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            out, status = child.communicate(timeout=limit)[0], child.returncode
+        except subprocess.TimeoutExpired:
+            # As Ctrl-C does it: the traceback tells where it hung.
+            os.killpg(child.pid, signal.SIGINT)
+            status = None
+            try:
+                out = child.communicate(timeout=10)[0]
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                out = child.communicate()[0]
+        text = out.decode(errors="replace")
+        self.log.append(f"$ {script}\n{text}[{status}]\n")
+        return status, text
+
+    def ask(self, words, before=""):
+        """The doctor's JSON."""
+        python = f" --python {self.fill(self.row['python'])}" if "python" in self.row else ""
+        status, text = self.sh(f"{before}{self.doctor} {words}{python} --format json 2>/dev/null", 60)
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise Deviation(f"`ds-doctor {words}` gave no JSON (exit {status}): {text[-300:]}") from None
+
+    def build(self, before=""):
+        """The real build, from clean folders; `before` is shell text in front of it."""
+        for folder in ("cache", "work"):
+            path = self.room / folder
+            if not self.row.get("hangs") or folder != "cache":
+                subprocess.run(f"rm -rf {path}/*", shell=True, check=True)
+        op = self.room / "work/op"
+        shutil.copytree(HERE / "op", op)
+        python = self.fill(self.row.get("python", "python"))
+        flags = self.row.get("flags", "")
+        if "chroot" not in self.row:
+            self.names["WORK"] = str(op)
+        command = {
+            "jit": f"{python} -u $WORK/jit.py {flags}",
+            "setup": f"cd $WORK && {python} setup.py -q build_ext --inplace && {python} load.py small.*.so",
+        }.get(self.row["build"], self.row["build"])
+        command = self.fill(command)
+        return self.sh(before + command, self.row.get("hangs"))
+
+    # (a) the doctor, before the build
+    def predict(self, before="", want=None):
+        want = self.row["predict"] if want is None else want
+        said = self.ask("check --static", before)
+        roots = [finding for finding in said["findings"] if not finding["caused_by"] and finding["severity"] in ("error", "warning")]
+        ids = [finding["id"] for finding in roots]
+        if ids != want:
+            raise Deviation(f"predicted {ids}, not {want}")
+        return said
+
+    # (b) the build fails as predicted
+    def fail(self, before=""):
+        status, text = self.build(before)
+        wanted = self.row["fails"]
+        if self.row.get("hangs") and status is not None:
+            raise Deviation(f"it did not hang: exit {status}: {text[-300:]}")
+        if status == 0:
+            raise Deviation("the build passed")
+        line = next((line for line in text.splitlines() if re.search(self.fill(wanted), line)), None)
+        if line is None:
+            raise Deviation(f"no line matches {wanted!r} (exit {status}): {text[-600:]}")
+        return line.strip()
+
+    def passes(self, before, how):
+        status, text = self.build(before)
+        if status != 0 or "loaded " not in text:
+            raise Deviation(f"after {how} the build fails (exit {status}): {text[-600:]}")
+
+    # (c) the repairs
+    def exports(self, words):
+        python = f" --python {self.fill(self.row['python'])}" if "python" in self.row else ""
+        command = f"{self.doctor} fix{words}{python} --print-exports 2>/dev/null"
+        _, text = self.sh(command)
+        names = re.findall(r"^(?:export|unset) ([A-Za-z_]\w*)", text, re.M)
+        spare = self.row.get("spare", [])
+        if sorted(names) != sorted(self.row["exports"] + spare):
+            raise Deviation(f"exports {names}, not {self.row['exports'] + spare}: {text}")
+        if "--gpu" in words:
+            # A list is never guessed.
+            plain = self.sh(f"{self.doctor} fix --print-exports 2>/dev/null")[1]
+            if plain.strip():
+                raise Deviation(f"without --gpu it exports {plain.strip()}")
+        before = f'eval "$({command})"; '
+        self.passes(before, f"`fix{words} --print-exports`")
+        self.predict(before, [])
+        for name in self.row["exports"]:
+            old = self.env.get(name)
+            back = f"unset {name}; " if old is None else f"export {name}='{old}'; "
+            status, text = self.build(before + back)
+            if status == 0:
+                raise Deviation(f"`{name}` is exported and not needed: the build passes without it")
+        return f"exports {', '.join(names)}"
+
+    def commands(self, words):
+        """What `fix` prints for a person, pasted: commands and exports, no prose."""
+        python = f" --python {self.fill(self.row['python'])}" if "python" in self.row else ""
+        steps = self.ask(f"fix{words}")["result"]["steps"]
+        printed = self.sh(f"{self.doctor} fix{words}{python} 2>/dev/null")[1]
+        lines = [line.strip() for line in printed.split("taken together:")[0].splitlines() if line.startswith("  ")]
+        if len(lines) != len(steps):
+            raise Deviation(f"{len(steps)} steps, printed {lines}")
+        paste = [line for line, step in zip(lines, steps) if step["fix"]["action"] != "advice"]
+        if not paste:
+            raise Deviation(f"nothing to paste in {lines}")
+        exports = [line for line in paste if line.startswith(("export ", "unset "))]
+        for line in paste:
+            if line in exports:
+                continue
+            status, text = self.sh(line, 180)
+            if status != 0:
+                raise Deviation(f"`{line}` failed: {text[-300:]}")
+        before = "".join(re.sub(r"\s{2,}# .*", "", line) + "; " for line in exports)
+        shown = "; ".join(re.sub(r"\s{2,}# .*", "", line) for line in paste)
+        self.passes(before, f"`{shown}`")
+        self.predict(before, [])
+        return f"pasted `{self.short(shown)}`"
+
+    def by_hand(self, _words):
+        """Advice in prose, done by hand: the text must say it, and doing it must help."""
+        said = self.ask("fix")
+        texts = " ".join(json.dumps(step["fix"]) for step in said["result"]["steps"])
+        if self.row["advice"] not in texts:
+            raise Deviation(f"no advice `{self.row['advice']}` in {texts}")
+        before = self.fill(self.row["by_hand"]) + "\n"
+        self.passes(before, "the advice")
+        return f"by hand: {self.row['advice']}"
+
+    def overlay(self, _words):
+        place = f"{self.room}/overlay"
+        status, text = self.sh(f"{self.doctor} overlay create {place}")
+        if status != 0:
+            raise Deviation(f"`overlay create` failed: {text[-600:]}")
+        command = f"{self.doctor} fix --print-exports --overlay {place} 2>/dev/null"
+        before = f'eval "$({command})"; '
+        self.passes(before, "the overlay")
+        self.predict(before, [])
+        self.sh(f"{self.doctor} overlay remove {place}")
+        return "overlay"
+
+    def short(self, text):
+        for path, name in ((str(self.site), "…/site-packages"), (str(self.venv), "…"), (str(self.room), "…"), (str(LAB), "…")):
+            text = text.replace(path, name)
+        return text
+
+    def run(self):
+        """The cells of the table."""
+        self.make()
+        said = self.predict()
+        cells = {"predicted": ", ".join(self.row["predict"]) or "nothing: healthy"}
+        if not self.row["predict"]:
+            if said["verdict"] not in ("healthy", "warnings"):
+                raise Deviation(f"the verdict is {said['verdict']}")
+            self.passes("", "nothing")
+            return cells | {"failed": "does not fail", "fixed": "nothing to fix"}
+        cells["failed"] = self.short(self.fail())
+        fixed = []
+        for repair in self.row.get("repair", []):
+            kind, _, words = repair.partition(" ")
+            fixed.append(getattr(self, kind.replace("-", "_"))(f" {words}" if words else ""))
+        return cells | {"fixed": "; ".join(fixed) if fixed else f"n/a: {self.row['na']}"}
+
+
+def inside(name, doctor, room):
+    row = Row(next(row for row in rows() if row["name"] == name), doctor, pathlib.Path(room))
+    try:
+        answer = {"ok": True} | row.run()
+    except Deviation as why:
+        answer = {"ok": False, "why": str(why)}
+    print(json.dumps(answer | {"log": "".join(row.log)}))
+
+
+# ---- outside: all rows, and the table ----
+
+
+def rows():
+    table = tomllib.loads((HERE / "faults.toml").read_text())["row"]
+    for row in table:
+        if unknown := set(row) - KEYS:
+            sys.exit(f"faults.toml: {row.get('name')}: unknown keys {unknown}")
+        if row["predict"] and not row.get("repair") and "na" not in row:
+            sys.exit(f"faults.toml: {row['name']}: neither a repair nor a reason")
+    return table
+
+
+def why_skipped(row, namespaces):
+    """Why this row cannot run here, or nothing."""
+    if not namespaces:
+        return "no mount namespace can be made here (run as root, or allow user namespaces)"
+    missing = [part for part in row["lab"] if not (LAB / ".stamps" / part).exists()]
+    if missing:
+        return f"the lab has no {', '.join(missing)} (.ci/lab makes it)"
+    if pathlib.Path("/proc/driver/nvidia/version").exists():
+        return "this machine has a GPU driver, and the faults are those of a machine without"
+    return None
+
+
+def namespace():
+    own = ["unshare", "--mount", "--propagation", "private", "--kill-child"]
+    return own if os.getuid() == 0 else [*own[:1], "--user", "--map-root-user", *own[1:]]
+
+
+def one(row, doctor, top):
+    room = top / row["name"]
+    room.mkdir()
+    start = time.monotonic()
+    command = [*namespace(), sys.executable, str(HERE / "run.py"), "--inside", row["name"], "--doctor", doctor, "--room", str(room)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        answer = {"ok": False, "why": f"the driver itself failed: {done.stderr[-800:]}", "log": ""}
+    return answer | {"seconds": time.monotonic() - start}
+
+
+def doctor_of(given):
+    if given:
+        return pathlib.Path(given).resolve()
+    built = [path for kind in ("debug", "release") if (path := REPO / "target" / kind / "ds-doctor").exists()]
+    if not built:
+        sys.exit("no ds-doctor is built: `cargo build`, or name one with --doctor")
+    return max(built, key=lambda path: path.stat().st_mtime)
+
+
+def main():
+    ask = argparse.ArgumentParser()
+    ask.add_argument("--only", action="append", default=[])
+    ask.add_argument("--slow", action="store_true", help="the rows that take minutes, and only them")
+    ask.add_argument("--doctor")
+    ask.add_argument("--jobs", type=int, default=2)
+    ask.add_argument("--keep-log", type=pathlib.Path, help="a folder for what every command of every row said")
+    ask.add_argument("--list", action="store_true")
+    ask.add_argument("--inside")
+    ask.add_argument("--room")
+    args = ask.parse_args()
+    if args.inside:
+        return inside(args.inside, args.doctor, args.room)
+    table = [row for row in rows() if row["name"] in args.only or not args.only and bool(row.get("slow")) == args.slow]
+    if args.list:
+        return print("\n".join(f"{row['name']}: {row['fault']}" for row in table))
+    if unknown := set(args.only) - {row["name"] for row in table}:
+        sys.exit(f"no row {', '.join(unknown)}")
+    doctor = str(doctor_of(args.doctor))
+    namespaces = subprocess.run([*namespace(), "sh", "-c", "mount -t tmpfs lab /opt"], capture_output=True).returncode == 0
+    passed = failed = skipped = 0
+    if args.keep_log:
+        args.keep_log.mkdir(parents=True, exist_ok=True)
+    # A signal ends the program through the same door, so the folder goes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    print("| fault | predicted | failed as predicted | fixed by | s |\n|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ds-doctor-builds-") as top, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        tasks = []
+        for row in table:
+            if why := why_skipped(row, namespaces):
+                skipped += 1
+                print(f"skipped: {row['name']}: {why}")
+            else:
+                tasks.append((row, pool.submit(one, row, doctor, pathlib.Path(top))))
+        for row, task in tasks:
+            answer = task.result()
+            if args.keep_log:
+                (args.keep_log / f"{row['name']}.log").write_text(answer["log"])
+            if answer["ok"]:
+                passed += 1
+                cells = [f"{row['name']}: {row['fault']}", answer["predicted"], f"`{answer['failed']}`", answer["fixed"]]
+                print("| " + " | ".join(cell.replace("|", "\\|") for cell in cells), f"| {answer['seconds']:.0f} |", flush=True)
+            else:
+                failed += 1
+                print(f"DEVIATION: {row['name']}: {answer['why']}", flush=True)
+    print(f"truth: {passed} passed, {failed} failed, {skipped} skipped")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
