@@ -1,5 +1,6 @@
 //! Reading by position, bounded by the length of what is read.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::unix::fs::FileExt;
 
@@ -43,17 +44,22 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     }
 }
 
+/// What is read of a file at the first look: an ELF file's header, its program headers and its loader's name lie in it.
+const HEAD: u64 = 4096;
+
 /// An open file and its length.
 #[derive(Debug)]
 pub struct FileAt<F> {
     file: F,
     length: u64,
+    /// Its first bytes, read once.
+    head: OnceCell<Vec<u8>>,
 }
 
 impl<F: FileExt> FileAt<F> {
     /// `length` in bytes, from the file's metadata: asked once, not at every read.
     pub fn new(file: F, length: u64) -> Self {
-        Self { file, length }
+        Self { file, length, head: OnceCell::new() }
     }
 }
 
@@ -63,7 +69,19 @@ impl<F: FileExt> ReadAt for FileAt<F> {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.file.read_at(buf, offset)
+        if offset.saturating_add(buf.len() as u64) > HEAD.min(self.length) {
+            return self.file.read_at(buf, offset);
+        }
+        if self.head.get().is_none() {
+            let mut head = vec![0; HEAD.min(self.length) as usize];
+            let read = self.file.read_at(&mut head, 0)?;
+            head.truncate(read);
+            let _ = self.head.set(head);
+        }
+        match self.head.get().filter(|head| head.len() as u64 >= offset) {
+            Some(head) => head.as_slice().read_at(offset, buf),
+            None => self.file.read_at(buf, offset),
+        }
     }
 }
 
@@ -112,6 +130,31 @@ pub fn read_up_to(file: &(impl ReadAt + ?Sized), offset: u64, size: u64) -> io::
 #[expect(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_bytes_of_a_file_are_read_once() {
+        use std::cell::Cell;
+        struct Counted(Vec<u8>, Cell<usize>);
+        impl FileExt for Counted {
+            fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+                self.1.set(self.1.get() + 1);
+                self.0.read_at(offset, buf)
+            }
+            fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+                Ok(0)
+            }
+        }
+        let bytes: Vec<u8> = (0..10_000_u32).map(|n| (n % 251) as u8).collect();
+        let file = FileAt::new(Counted(bytes.clone(), Cell::new(0)), 10_000);
+        for (offset, size, reads) in [(0, 64, 1), (64, 500, 1), (4090, 6, 1), (4090, 7, 2), (9000, 1000, 3), (0, 4096, 3)] {
+            assert_eq!(read_vec(&file, offset, size, 10_000).unwrap(), bytes[offset as usize..][..size as usize], "{offset}");
+            assert_eq!(file.file.1.get(), reads, "{offset}");
+        }
+        // A file that has become shorter than it was.
+        let file = FileAt::new(Counted(bytes[..100].to_vec(), Cell::new(0)), 10_000);
+        assert_eq!(read_vec(&file, 0, 100, 100).unwrap(), bytes[..100]);
+        assert!(read_vec(&file, 90, 20, 100).is_err() && read_vec(&file, 200, 20, 100).is_err());
+    }
 
     /// A file that hands out one byte at a time and claims to be longer than it is.
     struct Grudging;

@@ -1,14 +1,17 @@
 //! Finding byte patterns in a part of a file, a chunk at a time.
 
 use super::elf::{Elf, ElfError};
-use super::read::{ReadAt, read_up_to};
+use super::read::{ReadAt, read_exact_at};
 use memchr::memmem;
 use std::io;
 use std::ops::{ControlFlow, Range};
 
 /// Bytes before a match and from its start on that a visitor sees, where the range has so many.
 pub const CONTEXT: usize = 1024;
-const CHUNK: u64 = 256 << 10;
+/// Bytes read at first, in which the headers of CUDA say their release, and then again and again: no more than the processor's own memory
+/// keeps at hand.
+const FIRST: usize = 32 << 10;
+const CHUNK: usize = 64 << 10;
 /// Without a section table the whole file is searched, up to here: the largest program that is asked, `cicc`, has 60 MB.
 const MOST_WITHOUT_SECTIONS: u64 = 96 << 20;
 
@@ -81,11 +84,11 @@ pub fn scan(file: &dyn ReadAt, range: Range<u64>, needles: &[&[u8]], mut visit: 
     let (mut base, mut buffer, mut done) = (range.start, Vec::new(), range.start);
     while done < end {
         let next = base.saturating_add(buffer.len() as u64);
-        let fresh = read_up_to(file, next, CHUNK.min(end.saturating_sub(next)))?;
-        if fresh.is_empty() && next < end {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        buffer.extend_from_slice(&fresh);
+        let chunk = if next == range.start { FIRST } else { CHUNK };
+        let fresh = usize::try_from(end.saturating_sub(next)).unwrap_or(chunk).min(chunk);
+        let kept = buffer.len();
+        buffer.resize(kept + fresh, 0);
+        read_exact_at(file, next, buffer.get_mut(kept..).unwrap_or_default())?;
         let filled = base.saturating_add(buffer.len() as u64);
         // A match is reported once all of its context is there.
         let settled = if filled >= end { end } else { filled.saturating_sub(CONTEXT as u64).max(done) };
@@ -134,10 +137,10 @@ mod tests {
 
     #[test]
     fn every_match_is_found_once_wherever_the_chunks_end() {
-        let chunk = CHUNK as usize;
-        for around in [CONTEXT, chunk - CONTEXT, chunk, chunk + CONTEXT, 2 * chunk] {
+        let edges = [FIRST, FIRST + CHUNK, FIRST + 2 * CHUNK].into_iter().flat_map(|edge| [edge - CONTEXT, edge, edge + CONTEXT]);
+        for around in edges.chain([CONTEXT]) {
             for shift in 0..12 {
-                let mut bytes = vec![b'.'; 2 * chunk + 2 * CONTEXT];
+                let mut bytes = vec![b'.'; FIRST + 2 * CHUNK + 2 * CONTEXT];
                 let place = around + shift - 6;
                 bytes[place..place + 6].copy_from_slice(b"needle");
                 bytes[3..9].copy_from_slice(b"needle");

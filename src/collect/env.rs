@@ -20,9 +20,23 @@ const MAX_LINKS: usize = 40;
 
 /// Variables of [`VARIABLES`] and the state of every place they name. Values that may hold a secret are left out, with a note.
 pub fn collect(host: &dyn Host, notes: &mut Notes) -> EnvFacts {
-    let mut facts = EnvFacts { cwd: host.cwd().map(Into::into), modules: modules(host), ..EnvFacts::default() };
-    // torch falls back on it, whatever it is.
-    let mut places = BTreeSet::from([PathBuf::from("/usr/local/cuda")]);
+    let (facts, places) = variables(host, notes);
+    EnvFacts { modules: modules(host), places: states(host, places), ..facts }
+}
+
+/// The variables, and of the places the one that no variable names.
+pub fn for_lists(host: &dyn Host, notes: &mut Notes) -> EnvFacts {
+    let (facts, _) = variables(host, notes);
+    EnvFacts { places: states(host, BTreeSet::from([PathBuf::from(FALLBACK)])), ..facts }
+}
+
+/// torch falls back on it, whatever it is.
+const FALLBACK: &str = "/usr/local/cuda";
+
+/// The variables, and the places they name.
+fn variables(host: &dyn Host, notes: &mut Notes) -> (EnvFacts, BTreeSet<PathBuf>) {
+    let mut facts = EnvFacts { cwd: host.cwd().map(Into::into), ..EnvFacts::default() };
+    let mut places = BTreeSet::from([PathBuf::from(FALLBACK)]);
     for (name, value) in host.env() {
         // Every name of the table is ASCII, so one that is not UTF-8 is none of them.
         let Some((name, row)) = name.to_str().and_then(|name| Some((name, table::row_of(name)?))) else { continue };
@@ -33,8 +47,11 @@ pub fn collect(host: &dyn Host, notes: &mut Notes) -> EnvFacts {
         facts.vars.insert(name.to_owned(), Raw(value.clone()));
         places.extend(named_by(value, row.shape));
     }
-    facts.places = places.into_iter().filter_map(|path| Some(NamedPlace { state: state(host, &path)?, path: path.into() })).collect();
-    facts
+    (facts, places)
+}
+
+fn states(host: &dyn Host, places: BTreeSet<PathBuf>) -> Vec<NamedPlace> {
+    places.into_iter().filter_map(|path| Some(NamedPlace { state: state(host, &path)?, path: path.into() })).collect()
 }
 
 /// Packages whose place nothing else should take.

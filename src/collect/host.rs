@@ -208,7 +208,7 @@ const SIMD: &[&str] = &["sse", "ssse", "avx", "amx", "fma", "f16c", "neon", "asi
 fn cpu(host: &dyn Host) -> Observed<Cpu> {
     const PATH: &str = "/proc/cpuinfo";
     // The first processor says it; the file of a large machine has a megabyte, and the kernel makes it up as it is read.
-    let read = host.open(Path::new(PATH)).and_then(|file| {
+    let read = host.open(Path::new(PATH)).and_then(|(file, _)| {
         let mut block = vec![0; 8192];
         let n = std::os::unix::fs::FileExt::read_at(&file, &mut block, 0)?;
         block.truncate(n);

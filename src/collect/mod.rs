@@ -7,6 +7,7 @@ pub mod deepspeed;
 pub mod env;
 pub mod gpu;
 pub mod host;
+mod lists;
 mod literal;
 pub mod loader;
 mod lock;
@@ -20,10 +21,9 @@ pub mod torch;
 
 use crate::binary::FileAt;
 use crate::facts::gpu::GpuFacts;
-use crate::facts::host::HostFacts;
 use crate::facts::observed::Observed;
 use crate::facts::snapshot::{SCHEMA, Snapshot, Subject};
-use crate::host::Host;
+use crate::host::{Host, Remembered};
 use std::any::Any;
 use std::fs::File;
 use std::io;
@@ -43,21 +43,30 @@ pub struct Options {
     pub python: Option<PathBuf>,
     /// Ask the driver, where there are signs of one.
     pub ask_gpu: bool,
-    /// Only what an arch list is made from: environment, programs, toolkits, torch and DeepSpeed, GPUs.
-    pub for_lists: bool,
+    /// Only what an arch list is made from.
+    pub for_lists: Option<Lists>,
+}
+
+/// An arch list needs the toolkit that torch would find, the interpreter that would run, and the versions of its torch and DeepSpeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lists {
+    /// What the installed torch holds is read too (`--targets torch`).
+    pub torch_targets: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), python: None, ask_gpu: true, for_lists: false }
+        Self { timeout: Duration::from_secs(10), python: None, ask_gpu: true, for_lists: None }
     }
 }
-
-const NOT_FOR_LISTS: &str = "an arch list does not need it";
 
 /// Everything about the machine, the topics gathered side by side. A collector that panics leaves a `Failed` topic; those of the
 /// environment, of the machine and of programs have no such answer, and nothing could be judged without them: their panic goes on.
 pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
+    let host: &dyn Host = &Remembered::new(host);
+    if let Some(lists) = options.for_lists {
+        return lists::snapshot(host, options, lists);
+    }
     // Cheap, and both programs and toolkits start from it.
     let roots = toolkit::roots(host, options.python.as_deref());
     let root_paths: Vec<PathBuf> = roots.iter().map(|root| root.path.clone()).collect();
@@ -66,16 +75,13 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         // Compilers are programs looked at more closely.
         let programs = topic(scope, |notes| {
             let programs = program::collect(host, &root_paths, notes);
-            if options.for_lists {
-                return (programs, Observed::skipped(NOT_FOR_LISTS));
-            }
             let compilers = catch_unwind(AssertUnwindSafe(|| compiler::collect(host, &programs, options.timeout)));
             (programs, compilers.unwrap_or_else(|panic| Observed::failed(panicked(&*panic))))
         });
-        let toolkits = topic(scope, |notes| toolkit::collect(host, &roots, options.for_lists, notes));
-        let about = topic(scope, |_| if options.for_lists { HostFacts::default() } else { host::collect(host) });
+        let toolkits = topic(scope, |notes| toolkit::collect(host, &roots, notes));
+        let about = topic(scope, |_| host::collect(host));
         let pythons = topic(scope, |notes| python::collect(host, options.python.as_deref(), notes));
-        let cache = topic(scope, |notes| if options.for_lists { Observed::skipped(NOT_FOR_LISTS) } else { cache::collect(host, notes) });
+        let cache = topic(scope, |notes| cache::collect(host, notes));
         let gpu = topic(scope, |_| if options.ask_gpu { gpu::gpu(host, options.timeout) } else { GpuFacts::default() });
 
         let mut notes = Notes::new();
@@ -83,12 +89,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         // Python packages bring most of the libraries.
         let found = pythons.value().map(Vec::as_slice).unwrap_or_default();
         let loader = thread::scope(|scope| {
-            let loader = topic(scope, |notes| {
-                if options.for_lists {
-                    return Observed::skipped(NOT_FOR_LISTS);
-                }
-                loader::collect(host, &root_paths, found, notes)
-            });
+            let loader = topic(scope, |notes| loader::collect(host, &root_paths, found, notes));
             or(loader, &mut notes, |why| Observed::failed(why))
         });
         let env = whole(env, &mut notes);
@@ -102,24 +103,19 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             pci: Observed::failed(why),
             nodes: Vec::new(),
         });
-        Snapshot {
-            schema: SCHEMA,
-            tool: format!("{} {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")),
-            taken: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX)),
-            subject: host.root().map_or(Subject::Machine, |root| Subject::Tree { root: root.into() }),
-            env,
-            host: about,
-            programs,
-            toolkits,
-            loader,
-            compilers,
-            pythons,
-            cache,
-            gpu,
-            notes,
-            ..Snapshot::default()
-        }
+        Snapshot { env, host: about, programs, toolkits, loader, compilers, pythons, cache, gpu, notes, ..empty(host) }
     })
+}
+
+/// A snapshot of now, with nothing in it yet.
+fn empty(host: &dyn Host) -> Snapshot {
+    Snapshot {
+        schema: SCHEMA,
+        tool: format!("{} {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION")),
+        taken: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX)),
+        subject: host.root().map_or(Subject::Machine, |root| Subject::Tree { root: root.into() }),
+        ..Snapshot::default()
+    }
 }
 
 type Running<'s, T> = ScopedJoinHandle<'s, (T, Notes)>;
@@ -163,8 +159,7 @@ fn panicked(panic: &(dyn Any + Send)) -> String {
 /// # Errors
 /// As [`Host::open`].
 pub fn open(host: &dyn Host, path: &Path) -> io::Result<FileAt<File>> {
-    let file = host.open(path)?;
-    let length = file.metadata()?.len();
+    let (file, length) = host.open(path)?;
     Ok(FileAt::new(file, length))
 }
 

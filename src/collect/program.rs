@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub fn collect(host: &dyn Host, toolkits: &[PathBuf], notes: &mut Notes) -> Vec<Program> {
     let asked = names::asked(host);
     let inspector = Inspector::new(host);
-    let mut look = Look { host, inspector: &inspector, asked: &asked, listed: BTreeMap::new(), kinds: BTreeMap::new(), found: Vec::new() };
+    let mut look = Look::new(host, &inspector, &asked);
     let mut folders = folders(host, toolkits);
     folders.extend(asked.paths.iter().filter(|path| host.is_folder(path)).cloned());
     let mut seen = BTreeSet::new();
@@ -33,9 +33,36 @@ pub fn collect(host: &dyn Host, toolkits: &[PathBuf], notes: &mut Notes) -> Vec<
     look.found
 }
 
+/// Of each of the names the first that a search of PATH takes, and what it passes over; of those that PATH has not, what is in the usual
+/// places.
+pub fn named(host: &dyn Host, names: &[&str]) -> Vec<Program> {
+    let (asked, inspector) = (names::Asked::default(), Inspector::new(host));
+    let mut look = Look::new(host, &inspector, &asked);
+    let path: Vec<PathBuf> = match host.var("PATH") {
+        Some(_) => search::entries(host, "PATH").into_iter().map(|entry| entry.path).collect(),
+        None => ["/bin", "/usr/bin"].map(PathBuf::from).into(),
+    };
+    for name in names {
+        for folder in path.iter().map(PathBuf::as_path).chain(USUAL.map(Path::new)) {
+            let at = folder.join(name);
+            if let Ok(meta) = host.metadata(&at)
+                && matches!(meta.kind, Kind::File | Kind::Folder)
+                && let Ok(real) = host.real_path(&at)
+            {
+                look.add(at, real);
+                if look.found.last().is_some_and(Program::found_by_search) {
+                    break;
+                }
+            }
+        }
+    }
+    look.found
+}
+
+const USUAL: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
 /// The folders to look through.
 fn folders(host: &dyn Host, toolkits: &[PathBuf]) -> Vec<PathBuf> {
-    const USUAL: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
     let mut folders: Vec<PathBuf> = search::entries(host, "PATH").into_iter().map(|entry| entry.path).collect();
     folders.extend(toolkits.iter().flat_map(|root| [root.join("bin"), root.join("nvvm/bin")]));
     for (name, below) in [("VIRTUAL_ENV", "bin"), ("CONDA_PREFIX", "bin"), ("EBROOTGCC", "bin"), ("HOME", ".local/bin")] {
@@ -61,7 +88,11 @@ struct Look<'a> {
     found: Vec<Program>,
 }
 
-impl Look<'_> {
+impl<'a> Look<'a> {
+    fn new(host: &'a dyn Host, inspector: &'a Inspector<'a>, asked: &'a names::Asked) -> Self {
+        Self { host, inspector, asked, listed: BTreeMap::new(), kinds: BTreeMap::new(), found: Vec::new() }
+    }
+
     fn folder(&mut self, folder: &Path, notes: &mut Notes) {
         let Ok(real) = self.host.real_path(folder) else { return };
         if !self.listed.contains_key(&real) {

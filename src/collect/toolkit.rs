@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// The toolkits behind the roots, one for each name. Names that lead to one folder share what was read in it.
-pub fn collect(host: &dyn Host, roots: &[Root], for_lists: bool, notes: &mut Notes) -> Observed<Vec<Toolkit>> {
+pub fn collect(host: &dyn Host, roots: &[Root], notes: &mut Notes) -> Observed<Vec<Toolkit>> {
     if roots.is_empty() {
         return Observed::absent([
             "CUDA_HOME",
@@ -36,7 +36,7 @@ pub fn collect(host: &dyn Host, roots: &[Root], for_lists: bool, notes: &mut Not
             "Python environments",
         ]);
     }
-    let look = Look { for_lists, ..Look::new(host) };
+    let look = Look::new(host);
     let real: Vec<PathBuf> = roots.iter().map(|root| host.real_path(&root.path).unwrap_or_else(|_| root.path.clone())).collect();
     let first_of = |path: &PathBuf| real.iter().position(|other| other == path);
     let mut built: Vec<Option<Toolkit>> = thread::scope(|scope| {
@@ -57,10 +57,24 @@ pub fn collect(host: &dyn Host, roots: &[Root], for_lists: bool, notes: &mut Not
             *slot = Some(renamed(same, root));
         }
     }
-    let mut said = look.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    said.sort();
-    notes.append(&mut said);
+    look.say(notes);
     Observed::seen(built.into_iter().flatten().collect())
+}
+
+/// The toolkits that torch's search can answer, with their nvcc's own words; what else their files state counts where nvcc says no release.
+pub fn for_lists(host: &dyn Host, notes: &mut Notes) -> Observed<Vec<Toolkit>> {
+    let roots = find::roots_of_torch(host);
+    if roots.is_empty() {
+        return Observed::absent(["CUDA_HOME", "CUDA_PATH", "PATH", "/usr/local/cuda"]);
+    }
+    let look = Look::new(host);
+    let read = |root: &Root| {
+        let real = host.real_path(&root.path).unwrap_or_else(|_| root.path.clone());
+        contents::nvcc_alone(&look, root, &real).unwrap_or_else(|| contents::toolkit(&look, root, &real))
+    };
+    let found = roots.iter().map(read).collect();
+    look.say(notes);
+    Observed::seen(found)
 }
 
 /// The same toolkit under another name.
@@ -95,8 +109,6 @@ fn renamed(mut toolkit: Toolkit, root: &Root) -> Toolkit {
 struct Look<'a> {
     host: &'a dyn Host,
     inspector: Inspector<'a>,
-    /// Only nvcc's own answers count: ptxas and cicc, tens of MiB each, are not read for their releases.
-    for_lists: bool,
     /// By real path.
     nvcc: Once<Result<NvccStrings, String>>,
     releases: Once<Option<Dotted>>,
@@ -109,7 +121,6 @@ impl<'a> Look<'a> {
     fn new(host: &'a dyn Host) -> Self {
         Self {
             host,
-            for_lists: false,
             inspector: Inspector::new(host),
             nvcc: Once::default(),
             releases: Once::default(),
@@ -117,6 +128,12 @@ impl<'a> Look<'a> {
             folders: Once::default(),
             notes: Mutex::default(),
         }
+    }
+
+    fn say(self, notes: &mut Notes) {
+        let mut said = self.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        said.sort();
+        notes.append(&mut said);
     }
 
     fn note(&self, text: String) {
@@ -223,7 +240,7 @@ mod tests {
         fn collect(&self, env: &[(&str, &str)]) -> Vec<Toolkit> {
             let env: Environment = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
             let host = Rooted::new(self.0.path(), env).unwrap();
-            match collect(&host, &roots(&host, None), false, &mut Notes::new()) {
+            match collect(&host, &roots(&host, None), &mut Notes::new()) {
                 Observed::Seen { value } => value,
                 other => panic!("{other:?}"),
             }
@@ -393,7 +410,7 @@ mod tests {
         tree.toolkit("opt/cuda", "12.4.131").put("opt/cuda/version.json", "{\"cuda\": ").put("opt/cuda/include/cuda.h", "");
         let host = Rooted::new(tree.0.path(), Environment::new()).unwrap();
         let mut notes = Notes::new();
-        let found = collect(&host, &roots(&host, None), false, &mut notes);
+        let found = collect(&host, &roots(&host, None), &mut notes);
         let stated: Vec<_> = found.value().unwrap()[0].stated.iter().map(|stated| stated.what).collect();
         assert!(!stated.contains(&StatedBy::VersionJson) && !stated.contains(&StatedBy::CudaHeader), "{stated:?}");
         assert_eq!(notes, ["`/opt/cuda/include/cuda.h` states no release", "`/opt/cuda/version.json` states no release"]);
@@ -403,6 +420,6 @@ mod tests {
     fn a_machine_without_any() {
         let tree = Tree::new();
         let host = Rooted::new(tree.0.path(), Environment::new()).unwrap();
-        assert!(collect(&host, &roots(&host, None), false, &mut Notes::new()).is_absent());
+        assert!(collect(&host, &roots(&host, None), &mut Notes::new()).is_absent());
     }
 }

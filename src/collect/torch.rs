@@ -1,5 +1,7 @@
 //! torch as it lies in its folder: `version.py`, the strings and needs of its libraries, and its package's requirements.
 
+use super::Lists;
+use super::lists::left_out;
 use super::literal::{Binding, Literal, binding};
 use super::python::dist::{self, Dist};
 use super::python::dist_of;
@@ -14,8 +16,8 @@ use crate::version::Dotted;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The torch that this environment would import.
-pub fn collect(host: &dyn Host, site: &Site, dists: &[Dist]) -> Observed<Torch> {
+/// The torch that this environment would import. `lists`: only its versions and, where asked for, its targets.
+pub fn collect(host: &dyn Host, site: &Site, dists: &[Dist], lists: Option<Lists>) -> Observed<Torch> {
     let path = match site.module(host, "torch") {
         Some(Module::Package(path)) => path,
         Some(Module::File(path)) => return Observed::failed(format!("`{}` hides the package of that name", path.display())),
@@ -24,7 +26,7 @@ pub fn collect(host: &dyn Host, site: &Site, dists: &[Dist]) -> Observed<Torch> 
         }
         None => return Observed::absent(site.folders.iter().map(|folder| folder.path.display().to_string())),
     };
-    match read(host, &path, dists) {
+    match read(host, &path, dists, lists) {
         Ok(torch) => Observed::seen(torch),
         Err(why) => Observed::failed(why),
     }
@@ -61,7 +63,7 @@ fn stated(text: &str) -> Result<Stated, String> {
     })
 }
 
-fn read(host: &dyn Host, path: &Path, dists: &[Dist]) -> Result<Torch, String> {
+fn read(host: &dyn Host, path: &Path, dists: &[Dist], lists: Option<Lists>) -> Result<Torch, String> {
     let file = path.join("version.py");
     let text = host.read_text(&file).map_err(|error| format!("`{}`: {error}", file.display()))?;
     let stated = stated(&text).map_err(|why| format!("`{}` {why}", file.display()))?;
@@ -69,15 +71,30 @@ fn read(host: &dyn Host, path: &Path, dists: &[Dist]) -> Result<Torch, String> {
         Some(cuda) => Some(cuda.parse().map_err(|_| format!("`{}` says CUDA `{cuda}`", file.display()))?),
         None => None,
     };
+    let targets = || if cuda.is_some() { arch_list(host, path) } else { Observed::absent(["version.py says no CUDA"]) };
+    let torch = Torch {
+        arch_list: if lists.is_none_or(|lists| lists.torch_targets) { targets() } else { left_out() },
+        cxx11_abi: left_out(),
+        path: path.into(),
+        version: stated.version,
+        cuda,
+        hip: stated.hip,
+        git_version: stated.git,
+        ..Torch::default()
+    };
+    Ok(if lists.is_none() { whole(host, path, dists, torch) } else { torch })
+}
+
+/// What its libraries and its package say.
+fn whole(host: &dyn Host, path: &Path, dists: &[Dist], torch: Torch) -> Torch {
     let site = path.parent().unwrap_or(path);
-    let dist = dist_of(dists, "torch", site, &stated.version.text);
+    let dist = dist_of(dists, "torch", site, &torch.version.text);
     let requires = dist.map(|dist| requires(host, &dist.metadata)).unwrap_or_default();
     let (libs, broken) = libraries(host, &path.join("lib"));
     let modified = |path: &Path| host.metadata(path).ok().map(|meta| meta.modified);
     let recorded = dist.and_then(|dist| modified(&dist.metadata.join("RECORD")));
-    Ok(Torch {
+    Torch {
         cxx11_abi: cxx11_abi(host, path),
-        arch_list: if cuda.is_some() { arch_list(host, path) } else { Observed::absent(["version.py says no CUDA"]) },
         cudart: cudart(&libs),
         nccl: requires.iter().find_map(|(name, specifier)| {
             let pinned = name.starts_with("nvidia-nccl").then(|| specifier.strip_prefix("=="))??;
@@ -86,13 +103,9 @@ fn read(host: &dyn Host, path: &Path, dists: &[Dist]) -> Result<Torch, String> {
         requires,
         libs,
         broken,
-        installed: modified(&file).max(recorded),
-        path: path.into(),
-        version: stated.version,
-        cuda,
-        hip: stated.hip,
-        git_version: stated.git,
-    })
+        installed: modified(&path.join("version.py")).max(recorded),
+        ..torch
+    }
 }
 
 /// The libraries of torch's own, and those of them that cannot be read.

@@ -4,6 +4,7 @@ use super::output;
 use super::subject::{self, Subject};
 use crate::checks::Case;
 use crate::cli::{ArchListArgs, ListFormat, Ptx, Reader, Targets};
+use crate::collect::Lists;
 use crate::exit::Exit;
 use crate::facts::gpu::Device;
 use crate::facts::toolkit::Toolkit;
@@ -23,7 +24,8 @@ pub fn run(args: &ArchListArgs) -> anyhow::Result<Exit> {
     if args.reader.len() > 1 && args.validate.is_none() {
         bail!("one list has one --reader; several are for --validate");
     }
-    let subjects = subject::load_all(&args.subject)?;
+    let lists = Lists { torch_targets: args.targets == Some(Targets::Torch) };
+    let subjects = subject::load_all(&args.subject, lists)?;
     if let Some(list) = &args.validate {
         return validate(args, &subjects, list);
     }

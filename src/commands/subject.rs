@@ -3,7 +3,7 @@
 
 use crate::checks::Purpose;
 use crate::cli::{PurposeArg, SubjectArgs};
-use crate::collect;
+use crate::collect::{self, Lists};
 use crate::facts::snapshot::{SCHEMA, Snapshot};
 use crate::host::{Environment, Live, Rooted};
 use crate::knowledge::Knowledge;
@@ -34,10 +34,10 @@ pub fn load(args: &SubjectArgs) -> anyhow::Result<Subject> {
     if args.from.len() > 1 {
         bail!("more than one --from is for `arch-list` only");
     }
-    one(args, false)
+    one(args, None)
 }
 
-fn one(args: &SubjectArgs, for_lists: bool) -> anyhow::Result<Subject> {
+fn one(args: &SubjectArgs, for_lists: Option<Lists>) -> anyhow::Result<Subject> {
     let know = knowledge(args)?;
     let facts = match args.from.first() {
         Some(path) => from_file(path, args)?,
@@ -51,9 +51,9 @@ fn one(args: &SubjectArgs, for_lists: bool) -> anyhow::Result<Subject> {
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_all(args: &SubjectArgs) -> anyhow::Result<Vec<Subject>> {
+pub fn load_all(args: &SubjectArgs, lists: Lists) -> anyhow::Result<Vec<Subject>> {
     if args.from.len() < 2 {
-        return Ok(vec![one(args, true)?]);
+        return Ok(vec![one(args, Some(lists))?]);
     }
     args.from
         .iter()
@@ -132,11 +132,11 @@ fn python(args: &SubjectArgs) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-fn collected(args: &SubjectArgs, for_lists: bool) -> anyhow::Result<Snapshot> {
+fn collected(args: &SubjectArgs, for_lists: Option<Lists>) -> anyhow::Result<Snapshot> {
     let options = collect::Options {
         timeout: Duration::from_secs_f64(args.timeout),
         python: python(args)?,
-        ask_gpu: !for_lists || args.gpu.is_empty(),
+        ask_gpu: for_lists.is_none() || args.gpu.is_empty(),
         for_lists,
     };
     let extra = variables(args)?;

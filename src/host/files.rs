@@ -50,18 +50,19 @@ pub fn canonical(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Looks before it opens, since opening a device can act on it, and opens without blocking, since a FIFO would wait for a writer.
-pub fn open(path: &Path) -> io::Result<File> {
+pub fn open(path: &Path) -> io::Result<(File, u64)> {
     let refuse = || io::Error::new(io::ErrorKind::InvalidData, "not a regular file");
     if !fs::metadata(path)?.is_file() {
         return Err(refuse());
     }
     let file = OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(refuse()) }
+    let meta = file.metadata()?;
+    if meta.is_file() { Ok((file, meta.len())) } else { Err(refuse()) }
 }
 
 pub fn read(path: &Path, cap: u64) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(file.metadata()?.len().min(cap).min(1 << 16)).unwrap_or(0));
+    let (file, length) = open(path)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(length.min(cap).min(1 << 16)).unwrap_or(0));
     // Files of /proc say length 0, so the cap is held while reading.
     file.take(cap + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > cap {

@@ -50,7 +50,7 @@ impl Host for Live {
         files::read(path, cap)
     }
 
-    fn open(&self, path: &Path) -> io::Result<File> {
+    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
         files::open(path)
     }
 

@@ -4,10 +4,12 @@
 mod child;
 mod files;
 mod live;
+mod remembered;
 mod rooted;
 
 pub use child::{Ended, Invocation, Outcome, run_child};
 pub use live::Live;
+pub use remembered::Remembered;
 pub use rooted::Rooted;
 
 use std::collections::BTreeMap;
@@ -94,11 +96,11 @@ pub trait Host: Sync {
     /// As the system says; `InvalidData` when too long or not a regular file.
     fn read(&self, path: &Path, cap: u64) -> io::Result<Vec<u8>>;
 
-    /// A regular file, to be read by position.
+    /// A regular file, to be read by position, and its length in bytes.
     ///
     /// # Errors
     /// As the system says; `InvalidData` when it is not a regular file.
-    fn open(&self, path: &Path) -> io::Result<File>;
+    fn open(&self, path: &Path) -> io::Result<(File, u64)>;
 
     /// Entries of a folder, sorted by name, `.` and `..` left out.
     ///

@@ -116,7 +116,7 @@ impl Host for Rooted {
         files::read(&self.resolve(path)?, cap)
     }
 
-    fn open(&self, path: &Path) -> io::Result<File> {
+    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
         files::open(&self.resolve(path)?)
     }
 

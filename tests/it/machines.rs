@@ -2,13 +2,14 @@
 //! the manifest, by what such machines really do, not by what the program prints.
 //!
 //! Of each machine: `machines::NAME` (what `check` says), `::facts` (what was collected of the parts that the manifest names), `::saved`
-//! (the same judgement from a saved snapshot, redacted or not) and, where something is wrong, `::fix` (what a real shell makes of the
-//! exports cures what they are said to cure).
+//! (the same judgement from a saved snapshot, redacted or not), where something is wrong, `::fix` (what a real shell makes of the
+//! exports cures what they are said to cure) and `::lists` (an arch list is made from the same facts).
 
 mod cuda;
 mod elf;
 mod facts;
 mod fix;
+mod lists;
 mod machine;
 mod manifest;
 mod python;
@@ -41,7 +42,13 @@ pub fn trials() -> Vec<Trial> {
             let case = Arc::clone(&case);
             trial(&format!("machines::{name}{topic}"), move || run(case.built()))
         };
-        trials.extend([add("", judged), add("::facts", facts::agree), add("::saved", saved), add("::fix", fix::closes)]);
+        trials.extend([
+            add("", judged),
+            add("::facts", facts::agree),
+            add("::saved", saved),
+            add("::fix", fix::closes),
+            add("::lists", lists::agree),
+        ]);
     }
     trials
 }

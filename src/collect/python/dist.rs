@@ -14,7 +14,8 @@ pub struct Dist {
     pub metadata: PathBuf,
 }
 
-pub fn list(host: &dyn Host, site: &Site) -> Vec<Dist> {
+/// Those whose normalised name is `wanted`.
+pub fn list(host: &dyn Host, site: &Site, wanted: impl Fn(&str) -> bool) -> Vec<Dist> {
     let mut found = Vec::new();
     for folder in &site.folders {
         for entry in &folder.entries {
@@ -25,14 +26,18 @@ pub fn list(host: &dyn Host, site: &Site) -> Vec<Dist> {
                 continue;
             }
             let metadata = folder.path.join(name);
-            let stated = || header(host, &metadata, "Version");
-            let (name, version) = match stem.split_once('-') {
-                Some((name, rest)) => (name, rest.split('-').next().map(str::to_owned)),
+            let (name, rest) = stem.split_once('-').map_or((stem, None), |(name, rest)| (name, Some(rest)));
+            let name = normalise(name);
+            if !wanted(&name) {
+                continue;
+            }
+            let version = match rest {
+                Some(rest) => rest.split('-').next().map(str::to_owned),
                 // `python setup.py develop` leaves `deepspeed.egg-info` in the source folder.
-                None => (stem, stated()),
+                None => header(host, &metadata, "Version"),
             };
             let Some(version) = version.and_then(|version| version.parse().ok()) else { continue };
-            found.push(Dist { package: Package { name: normalise(name), version, site: folder.path.clone().into() }, metadata });
+            found.push(Dist { package: Package { name, version, site: folder.path.clone().into() }, metadata });
         }
     }
     found

@@ -17,7 +17,8 @@ pub struct Layout {
     pub base: Option<Base>,
     /// Major, minor and whether it is free-threaded.
     pub series: Option<Series>,
-    pub version: Option<Dotted>,
+    /// What pyvenv.cfg says.
+    stated: Option<Dotted>,
     /// pyvenv.cfg says that the base's packages are visible too.
     pub system_packages: bool,
 }
@@ -101,9 +102,8 @@ pub fn look(host: &dyn Host, executable: &Path) -> Layout {
         None => EnvironmentKind::Standalone,
     };
     let stated = config.as_ref().and_then(|config| config.version.clone());
-    let version = exact(host, series, base.as_ref(), stated, &real);
     let system_packages = config.is_none_or(|config| config.system_packages);
-    Layout { real, kind, prefix, base, series, version, system_packages }
+    Layout { real, kind, prefix, base, series, stated, system_packages }
 }
 
 fn read_config(host: &dyn Host, path: &Path) -> Option<VenvConfig> {
@@ -166,9 +166,22 @@ fn series_in(host: &dyn Host, lib: &Path) -> Vec<Series> {
     folders.filter_map(Series::from_name).filter(|series| host.is_file(&lib.join(series.folder()).join("os.py"))).collect()
 }
 
-/// The release down to its third number, from the first place that tells one of this series.
-fn exact(host: &dyn Host, series: Option<Series>, base: Option<&Base>, stated: Option<Dotted>, real: &Path) -> Option<Dotted> {
-    let Some(series) = series else { return stated };
+impl Layout {
+    /// Whether anything tells its version.
+    pub fn known(&self) -> bool {
+        self.series.is_some() || self.stated.is_some()
+    }
+
+    /// The release down to its third number where some place tells one of this series.
+    pub fn version(&self, host: &dyn Host) -> Option<Dotted> {
+        match self.series {
+            Some(series) => exact(host, series, self.base.as_ref(), self.stated.clone(), &self.real),
+            None => self.stated.clone(),
+        }
+    }
+}
+
+fn exact(host: &dyn Host, series: Series, base: Option<&Base>, stated: Option<Dotted>, real: &Path) -> Option<Dotted> {
     let fits = |version: &Dotted| series.fits(version) && version.parts.len() > 2;
     if let Some(stated) = stated.filter(fits) {
         return Some(stated);

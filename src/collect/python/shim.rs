@@ -33,7 +33,7 @@ fn step(host: &dyn Host, path: &Path, left: usize) -> Behind {
         _ => return Behind::Nothing,
     }
     let mut start = [0; 4];
-    let read = host.open(path).and_then(|file| std::os::unix::fs::FileExt::read_at(&file, &mut start, 0));
+    let read = host.open(path).and_then(|(file, _)| std::os::unix::fs::FileExt::read_at(&file, &mut start, 0));
     match read {
         Err(error) => Behind::Unknown(format!("`{}` cannot be read: {error}", path.display())),
         Ok(0) => Behind::Unknown(format!("`{}` is an empty file", path.display())),

@@ -8,6 +8,7 @@ use crate::binary::hostconfig::host_compilers;
 use crate::binary::nvcc::program_release;
 use crate::binary::releases::{header_release, version_json, version_txt};
 use crate::collect::env::reason;
+use crate::collect::lists::left_out;
 use crate::collect::{open, search};
 use crate::facts::elf::Machine;
 use crate::facts::observed::Observed;
@@ -30,6 +31,29 @@ const HOST_CONFIG: &str = "crt/host_config.h";
 const COMPILER_DEFAULTS: [&str; 4] =
     ["/usr/local/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu", "/usr/include"];
 
+/// Of the toolkit only the nvcc, where that tells its release.
+pub fn nvcc_alone(look: &Look<'_>, root: &Root, real: &Path) -> Option<Toolkit> {
+    let (nvcc, _) = nvcc::look(look, &root.path);
+    let own = stated_by_nvcc(&nvcc)?;
+    Some(Toolkit {
+        root: HostPath::new(&root.path),
+        real: real.into(),
+        sources: root.sources.clone(),
+        layout: Layout::Unknown,
+        nvcc,
+        stated: vec![own],
+        parts: Vec::new(),
+        includes: Vec::new(),
+        libs: Vec::new(),
+        host_limits: left_out(),
+    })
+}
+
+fn stated_by_nvcc(nvcc: &Observed<Nvcc>) -> Option<Stated> {
+    let nvcc = nvcc.value()?;
+    Some(Stated { what: StatedBy::Nvcc, version: nvcc.version.clone()?, path: nvcc.path.clone() })
+}
+
 /// Reads the toolkit that lies in `real` and is named by `root`.
 pub fn toolkit(look: &Look<'_>, root: &Root, real: &Path) -> Toolkit {
     let (nvcc, here) = nvcc::look(look, &root.path);
@@ -51,16 +75,14 @@ pub fn toolkit(look: &Look<'_>, root: &Root, real: &Path) -> Toolkit {
     thread::scope(|scope| {
         let running = scope.spawn(|| {
             let large = [(StatedBy::Ptxas, &ptxas), (StatedBy::Cicc, &cicc)];
-            large.map(|(by, path)| if look.for_lists { None } else { view.program(by, path.as_ref()?) })
+            large.map(|(by, path)| view.program(by, path.as_ref()?))
         });
         let includes = view.includes(layout, &searched);
         let (libs, cudart) = libraries::look(&view, layout, &searched);
         let host_limits = view.host_limits(&includes);
         let programs = running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let own = nvcc.value().and_then(|nvcc| Some((StatedBy::Nvcc, nvcc.version.clone()?, nvcc.path.clone())));
-        let stated = own
+        let stated = stated_by_nvcc(&nvcc)
             .into_iter()
-            .map(|(what, version, path)| Stated { what, version, path })
             .chain(programs.into_iter().flatten())
             .chain(view.stated_by_headers(&includes, here.is_none()))
             .chain(cudart.map(|Cudart { version, path }| Stated { what: StatedBy::Cudart, version, path }))

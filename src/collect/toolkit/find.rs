@@ -54,6 +54,28 @@ pub fn roots(host: &dyn Host, python: Option<&Path>) -> Vec<Root> {
     find.roots
 }
 
+/// Those of them that the search of torch's `_find_cuda_home` can come to, with whatever torch.
+pub fn roots_of_torch(host: &dyn Host) -> Vec<Root> {
+    let mut find = Find { host, roots: Vec::new() };
+    let set = |name: &str| host.var(name).filter(|value| !value.is_empty());
+    // CUDA_PATH counts also when it is empty: then it means the current folder.
+    let named = set("CUDA_HOME").map(|value| ("CUDA_HOME", value)).or_else(|| Some(("CUDA_PATH", host.var("CUDA_PATH")?)));
+    match named {
+        Some((name, value)) => {
+            if let Some(path) = absolute(host, Path::new(value)) {
+                find.add(&path, Source::variable(name));
+            }
+        }
+        None => {
+            find.path();
+            find.add(Path::new("/usr/local/cuda"), Source::UsualPlace);
+            // What PATH means where it is unset.
+            find.add(Path::new("/usr"), Source::Distribution);
+        }
+    }
+    find.roots
+}
+
 struct Find<'a> {
     host: &'a dyn Host,
     roots: Vec<Root>,
