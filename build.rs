@@ -167,8 +167,55 @@ fn write() -> Result<(), String> {
     );
     write_tables!(out, body, environment: host::EnvironmentTables { variable });
     write_tables!(out, body, packages: host::PackageTables { distribution, package, gcc_offer });
+    write_signatures(&mut out, &mut body)?;
     let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
     fs::write(Path::new(&folder).join("tables.rs"), out.statics + &body).map_err(|e| e.to_string())
+}
+
+/// The signatures of all files as one table.
+fn write_signatures(out: &mut Source, body: &mut String) -> Result<(), String> {
+    use schema::signatures::SignatureTables;
+    let mut all: Option<SignatureTables> = None;
+    for path in files("rules/signatures")? {
+        let file = path.display().to_string();
+        let text = fs::read_to_string(&path).map_err(|e| format!("{file}: {e}"))?;
+        let tables = SignatureTables::parse(&file, &text).map_err(|e| e.to_string())?;
+        match &mut all {
+            None => all = Some(tables),
+            Some(all) => {
+                if let Some(twice) = tables.signature.iter().find(|new| all.signature.iter().any(|old| old.name == new.name)) {
+                    return Err(format!("{file}: signature `{}` stands in two files", twice.name));
+                }
+                all.overlay(tables);
+            }
+        }
+    }
+    let all = all.ok_or("rules/signatures holds no file")?;
+    all.whole().map_err(|fault| format!("rules/signatures: table `{}` {}", fault.key, fault.why))?;
+    let rows = all.signature.emit(out);
+    let _ = writeln!(body, "pub(super) fn signatures() -> SignatureTables {{ SignatureTables {{ signature: {rows} }} }}");
+    Ok(())
+}
+
+/// The files of a folder, in order.
+fn files(folder: &str) -> Result<Vec<std::path::PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{folder}: {e}"))?;
+    let mut paths: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// The sources in kernels/ by name, for the trial build.
+fn write_kernels() -> Result<(), String> {
+    let root = env::current_dir().map_err(|e| e.to_string())?;
+    let mut body = String::from("pub static KERNELS: &[(&str, &[u8])] = &[\n");
+    for path in files("kernels")? {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let _ = writeln!(body, "({name:?}, include_bytes!({:?})),", root.join(&path).display().to_string());
+    }
+    body.push_str("];\n");
+    let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
+    fs::write(Path::new(&folder).join("kernels.rs"), body).map_err(|e| e.to_string())
 }
 
 /// One row of rules/problems.toml. Rows stand in the order in which problems are listed, root causes first, not by id.
@@ -230,10 +277,10 @@ fn write_problems() -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    for path in ["build.rs", "src/version.rs", "src/knowledge/schema", "rules"] {
+    for path in ["build.rs", "src/version.rs", "src/knowledge/schema", "rules", "kernels"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    match write().and_then(|()| write_problems()) {
+    match write().and_then(|()| write_problems()).and_then(|()| write_kernels()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             println!("cargo::error={why}");

@@ -1,6 +1,6 @@
 //! Every check on one case, a crash in one never hiding the others, and the result put in order.
 
-use super::{CHECKS, Case, Verdict, fold};
+use super::{CHECKS, Case, Verdict, fold, probe};
 use crate::finding::{Finding, ProblemId, Severity};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -46,6 +46,11 @@ pub fn judge(case: &Case<'_>, wanted: &dyn Fn(ProblemId) -> bool) -> Judged {
             Err(panic) => judged.undecided.push(Undecided { id: check.id, missing: "check", why: crash(&panic), failed: true }),
         }
     }
+    let shown: Vec<Finding> = probe::findings(case).into_iter().filter(|finding| wanted(finding.id)).collect();
+    judged.passed.retain(|id| !shown.iter().any(|finding| finding.id == *id));
+    judged.undecided.retain(|one| !shown.iter().any(|finding| finding.id == one.id));
+    judged.not_applicable.retain(|(id, _)| !shown.iter().any(|finding| finding.id == *id));
+    probe::join(&mut found, shown);
     let (notes, findings) = found.into_iter().partition(|finding: &Finding| finding.severity == Severity::Info);
     judged.notes = notes;
     judged.findings = fold(findings);

@@ -23,6 +23,7 @@ mod loader_versions;
 mod lookup;
 mod ninja;
 mod precedence;
+pub mod probe;
 mod proof;
 mod python;
 mod registry;

@@ -111,6 +111,22 @@ pub const RULES: &[(&[ProblemId], &[ProblemId])] = &[
     (&["libcuda-not-found"], &["libnvidia-ml-not-found", "arch-list-unset-no-gpu", "ds-accelerator-cpu"]),
     (&["gpu-device-nodes", "gpu-dropped-by-driver", "driver-too-old"], &["no-gpu", "arch-list-unset-no-gpu", "ds-accelerator-cpu"]),
     (&["cuda-visible-devices-mask"], &["no-gpu", "arch-list-unset-no-gpu", "ds-accelerator-cpu"]),
+    // The trial build fails of these in words that no signature may know.
+    (
+        &[
+            "cuda-home-wrong",
+            "toolkit-incomplete",
+            "toolkit-mixed",
+            "nvcc-wrapper",
+            "glibc-too-new-for-cuda-headers",
+            "gcc-too-new-for-nvcc",
+            "gcc-too-old-for-torch",
+            "conda-compiler-shadows-system-gcc",
+            "disk-full-tmp",
+            "tmpdir-broken",
+        ],
+        &["probe-failed", "probe-crashed", "probe-timeout"],
+    ),
     (&["module-shadowing"], &["torch-not-found"]),
     (&["missing-ninja"], &["max-jobs-ignored"]),
 ];

@@ -144,7 +144,7 @@ fn ask(system: &dyn System, compilers: &mut [Compiler], limit: Duration) {
                 // By the name it was found under: a cache decides by its name what to run.
                 let Some(program) = compiler.paths.first().map(|path| path.0.clone()) else { return };
                 let env = vec![("LC_ALL".into(), "C".into())];
-                let outcome = system.run(&Invocation { program, args: vec!["--version".into()], env, limit, keep: KEEP });
+                let outcome = system.run(&Invocation { program, args: vec!["--version".into()], env, cwd: None, limit, keep: KEEP });
                 if outcome.ended != Ended::Exit(0) {
                     return;
                 }

@@ -10,6 +10,7 @@ pub mod kernel;
 pub mod loader;
 pub mod nccl;
 pub mod observed;
+pub mod probe;
 pub mod program;
 pub mod python;
 pub mod raw;

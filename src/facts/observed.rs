@@ -82,6 +82,10 @@ impl<T> Observed<T> {
         matches!(self, Self::Absent { .. })
     }
 
+    pub fn is_skipped(&self) -> bool {
+        matches!(self, Self::Skipped { .. })
+    }
+
     pub fn is_failed(&self) -> bool {
         matches!(self, Self::Failed { .. })
     }

@@ -8,6 +8,7 @@ use super::host::HostFacts;
 use super::loader::LoaderFacts;
 use super::nccl::Nccl;
 use super::observed::Observed;
+use super::probe::Probe;
 use super::program::Program;
 use super::python::Interpreter;
 use super::raw::HostPath;
@@ -50,9 +51,16 @@ pub struct Snapshot {
     /// Only where the test was asked for. Absent: there is no libnccl.
     #[serde(default)]
     pub nccl: Observed<Nccl>,
+    /// A trial build; `Skipped` unless it was asked for.
+    #[serde(default = "not_asked", skip_serializing_if = "Observed::is_skipped")]
+    pub probe: Observed<Probe>,
     /// Things met on the way that are no fact of a topic: a folder that could not be listed, a name that is not UTF-8.
     #[serde(default)]
     pub notes: Vec<String>,
+}
+
+fn not_asked<T>() -> Observed<T> {
+    Observed::skipped("not asked for")
 }
 
 /// What was looked at.

@@ -1,7 +1,7 @@
 //! A child process with a time limit, its output bounded, always reaped, its helpers ended with it.
 #![expect(clippy::disallowed_methods, reason = "the one place that starts programs")]
 
-use super::Environment;
+use super::{Environment, interrupt};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -16,6 +16,8 @@ pub struct Invocation {
     pub args: Vec<OsString>,
     /// On top of the environment that is judged.
     pub env: Vec<(OsString, OsString)>,
+    /// The folder it runs in; `None`: ours.
+    pub cwd: Option<PathBuf>,
     pub limit: Duration,
     /// Bytes kept of each stream; the rest is read and dropped.
     pub keep: usize,
@@ -54,7 +56,10 @@ pub fn run_child(what: &Invocation, env: &Environment) -> Outcome {
     let mut command = Command::new(&what.program);
     command.args(&what.args).env_clear().envs(env).envs(what.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let mut child = match command.spawn() {
+    if let Some(cwd) = &what.cwd {
+        command.current_dir(cwd);
+    }
+    let mut child = match interrupt::spawn(&mut command) {
         Ok(child) => child,
         Err(error) => return Outcome { ended: Ended::NotStarted(error.to_string()), stdout: Vec::new(), stderr: Vec::new() },
     };
@@ -66,6 +71,7 @@ pub fn run_child(what: &Invocation, env: &Environment) -> Outcome {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
+    interrupt::forget(&child);
     let ended = match status {
         Some(status) => match (status.code(), status.signal()) {
             (Some(code), _) => Ended::Exit(code),
@@ -124,6 +130,7 @@ mod tests {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
             env: vec![],
+            cwd: None,
             limit: Duration::from_millis(millis),
             keep: 100,
         };
@@ -135,7 +142,7 @@ mod tests {
         let fine = sh("echo out; echo err >&2; exit 3", 5000);
         assert_eq!((fine.ended, fine.stdout, fine.stderr), (Ended::Exit(3), b"out\n".to_vec(), b"err\n".to_vec()));
         assert_eq!(sh("kill -SEGV $$", 5000).ended, Ended::Signal(11));
-        let none = Invocation { program: "/none".into(), args: vec![], env: vec![], limit: Duration::from_secs(1), keep: 1 };
+        let none = Invocation { program: "/none".into(), args: vec![], env: vec![], cwd: None, limit: Duration::from_secs(1), keep: 1 };
         assert!(matches!(run_child(&none, &Environment::new()).ended, Ended::NotStarted(_)));
     }
 

@@ -3,14 +3,17 @@
 
 mod child;
 mod files;
+pub mod interrupt;
 mod live;
 mod remembered;
 mod rooted;
+mod scratch;
 
 pub use child::{Ended, Invocation, Outcome, run_child};
 pub use live::Live;
 pub use remembered::Remembered;
 pub use rooted::Rooted;
+pub use scratch::{Scratch, Store};
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

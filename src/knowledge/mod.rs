@@ -41,6 +41,7 @@ use schema::cuda::CudaTables;
 use schema::deepspeed::DeepSpeedTables;
 use schema::gpus::GpuTables;
 use schema::host::{EnvironmentTables, PackageTables};
+use schema::signatures::SignatureTables;
 use schema::torch::TorchTables;
 use schema::{Dated, Fault, Tables};
 
@@ -55,6 +56,8 @@ pub struct Knowledge {
     pub deepspeed: DeepSpeedTables,
     pub environment: EnvironmentTables,
     pub packages: PackageTables,
+    /// All files of `rules/signatures` in one; `signatures.toml` in a `--rules-dir`.
+    pub signatures: SignatureTables,
 }
 
 impl Knowledge {
@@ -67,6 +70,7 @@ impl Knowledge {
             deepspeed: embedded::deepspeed(),
             environment: embedded::environment(),
             packages: embedded::packages(),
+            signatures: embedded::signatures(),
         }
     }
 
@@ -84,6 +88,7 @@ impl Knowledge {
                 DeepSpeedTables::FILE => lay_over(&mut all.deepspeed, name, text)?,
                 EnvironmentTables::FILE => lay_over(&mut all.environment, name, text)?,
                 PackageTables::FILE => lay_over(&mut all.packages, name, text)?,
+                SignatureTables::FILE => lay_over(&mut all.signatures, name, text)?,
                 _ => {
                     let why = format!("no table has this name; there are {}", Self::FILES.join(", "));
                     return Err(RulesError { file: name.to_owned(), line: None, row: None, key: None, why });
@@ -104,12 +109,20 @@ impl Knowledge {
     }
 
     /// The names that a file of a `--rules-dir` can have.
-    pub const FILES: &'static [&'static str] =
-        &[CudaTables::FILE, DeepSpeedTables::FILE, EnvironmentTables::FILE, GpuTables::FILE, PackageTables::FILE, TorchTables::FILE];
+    pub const FILES: &'static [&'static str] = &[
+        CudaTables::FILE,
+        DeepSpeedTables::FILE,
+        EnvironmentTables::FILE,
+        GpuTables::FILE,
+        PackageTables::FILE,
+        SignatureTables::FILE,
+        TorchTables::FILE,
+    ];
 
     /// The month in which the newest row was checked: `2026-11`.
     pub fn date(&self) -> &str {
-        let tables: [&dyn Dated; 6] = [&self.cuda, &self.gpus, &self.torch, &self.deepspeed, &self.environment, &self.packages];
+        let tables: [&dyn Dated; 7] =
+            [&self.cuda, &self.gpus, &self.torch, &self.deepspeed, &self.environment, &self.packages, &self.signatures];
         tables.into_iter().filter_map(Dated::date).max().unwrap_or_default()
     }
 }

@@ -209,7 +209,7 @@ fn nvcc_words(text: &OsStr) -> Vec<Vec<u8>> {
 }
 
 /// Words as a shell reads them; text that no shell can read (an open quote) stays one word.
-fn shell_words(text: &OsStr) -> Vec<OsString> {
+pub fn shell_words(text: &OsStr) -> Vec<OsString> {
     match shlex::bytes::split(text.as_bytes()) {
         Some(words) => words.into_iter().map(|word| OsStr::from_bytes(&word).to_owned()).collect(),
         None => vec![text.to_owned()],

@@ -4,6 +4,7 @@ pub mod arch_list;
 pub mod arch_plan;
 pub mod assume;
 pub mod build;
+pub mod build_flags;
 pub mod cuda_home;
 pub mod host_compiler;
 pub mod loader;

@@ -130,6 +130,7 @@ pub mod deepspeed;
 pub mod gpus;
 pub mod host;
 pub mod load;
+pub mod signatures;
 pub mod torch;
 
 /// Refuses ranges of which two hold one version. Judged where a range begins or ends, and beside.

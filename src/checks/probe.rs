@@ -1,0 +1,151 @@
+//! What a trial build showed, under the ids that the facts alone would have led to.
+
+use super::Case;
+use crate::facts::probe::{Command, End, Failure, Meaning, Probe, Step, StepName};
+use crate::finding::{Evidence, Finding, Fix, ProblemId, Severity};
+use crate::text::clean;
+use crate::version::Target;
+
+/// One finding for each step that failed.
+pub fn findings(case: &Case<'_>) -> Vec<Finding> {
+    let Some(probe) = case.facts.probe.value() else { return Vec::new() };
+    let failed = probe.steps.iter().filter_map(|step| Some((step, step.failure()?)));
+    let mut all: Vec<Finding> = Vec::new();
+    for (step, failure) in failed {
+        let finding = of_failure(case, step, failure);
+        // Both halves can fail of one cause.
+        match all.iter_mut().find(|known| known.id == finding.id) {
+            Some(known) => known.evidence.extend(finding.evidence),
+            None => all.push(finding),
+        }
+    }
+    all
+}
+
+/// The finding behind one failed step.
+pub fn of_failure(case: &Case<'_>, step: &Step, failure: &Failure) -> Finding {
+    let id = id(case, step, failure);
+    let title = failure
+        .meaning
+        .as_ref()
+        .and_then(|meaning| says(case, meaning))
+        .unwrap_or_else(|| untold(step, failure));
+    let mut finding = Finding::error(id, title).seen(evidence(step, failure)).then(then(step, failure));
+    if let Some(command) = &step.command {
+        finding = finding.seen(Evidence::new("command", line(command)).said_by("can be repeated in the folder that `--keep` leaves"));
+    }
+    finding.fix(Fix::advice(format!("`ds-doctor probe --keep -v` leaves the sources and prints each command; `ds-doctor explain {id}` has the cures")))
+}
+
+/// Puts what the trial showed among what the facts showed: the same problem is one finding, with the trial's line as evidence.
+pub fn join(found: &mut Vec<Finding>, shown: Vec<Finding>) {
+    for finding in shown {
+        // The loader's word for a runtime of another release than torch's.
+        let same = |known: &&mut Finding| {
+            known.id == finding.id || (finding.id == "libcudart-not-found" && known.id == "torch-nvcc-mismatch-major")
+        };
+        match found.iter_mut().find(same) {
+            Some(known) => {
+                known.severity = Severity::max(known.severity, finding.severity);
+                known.confidence = finding.confidence;
+                known.evidence.extend(finding.evidence);
+            }
+            None => found.push(finding),
+        }
+    }
+}
+
+fn id(case: &Case<'_>, step: &Step, failure: &Failure) -> ProblemId {
+    let meant = failure.meaning.as_ref().and_then(|meaning| case.know.problem(&meaning.id)).map(|problem| problem.id);
+    match (meant, &failure.ended) {
+        (Some("nvcc-dropped-arch"), _) if is_newer_than_nvcc(case, failure) => "nvcc-too-old-for-gpu",
+        (Some(id), _) => id,
+        (None, End::Signal { .. }) => "probe-crashed",
+        (None, End::TimedOut { .. }) => "probe-timeout",
+        (None, End::NotStarted { .. }) if step.command.is_some() => match step.name {
+            StepName::Compile if case.facts.env.filled("PYTORCH_NVCC").is_some() => "nvcc-wrapper",
+            StepName::Compile => "toolkit-incomplete",
+            _ if case.facts.env.filled("CXX").is_some() => "cxx-env-var-malformed",
+            _ => "missing-cxx-compiler",
+        },
+        (None, _) => "probe-failed",
+    }
+}
+
+/// Whether the arch that nvcc refuses is above all that it has, rather than one that it has dropped.
+fn is_newer_than_nvcc(case: &Case<'_>, failure: &Failure) -> bool {
+    let refused = failure.meaning.as_ref().and_then(|meaning| meaning.captures.get("arch")).and_then(|arch| arch.parse::<Target>().ok());
+    let own = case.nvcc().ok().flatten().and_then(|nvcc| nvcc.targets.iter().map(|target| target.capability).max());
+    matches!((refused, own), (Some(refused), Some(own)) if refused.capability > own)
+}
+
+/// The signature's sentence, filled in.
+fn says(case: &Case<'_>, meaning: &Meaning) -> Option<String> {
+    let signature = case.know.signatures.signature.iter().find(|signature| signature.name == meaning.signature)?;
+    let mut text = signature.says.to_string();
+    for (name, value) in &meaning.captures {
+        text = text.replace(&format!("{{{name}}}"), value);
+    }
+    // A group that this pattern does not have: the sentence would show a hole.
+    (!text.contains('{')).then_some(text)
+}
+
+fn untold(step: &Step, failure: &Failure) -> String {
+    let what = program(step);
+    match (&failure.ended, failure.line.is_empty()) {
+        (End::NotStarted { .. }, _) => format!("{what} {}", failure.ended),
+        (End::TimedOut { limit }, _) => format!("{what} was not done after {limit} s"),
+        (End::Signal { signal }, _) => format!("{what} was killed by signal {signal}"),
+        (End::NoResult, true) => format!("{what} ends well and leaves no result"),
+        (ended, true) => format!("{what} ends with {ended} and says nothing"),
+        (_, false) => format!("{what} stops with `{}`", clean(&failure.line)),
+    }
+}
+
+/// `nvcc`, `c++`, `the loader`
+fn program(step: &Step) -> String {
+    let word = step.command.as_ref().and_then(|command| command.argv.first()).map(ToString::to_string);
+    match (step.name, word) {
+        (StepName::Load, _) => "loading".to_owned(),
+        (_, Some(word)) => format!("`{word}`"),
+        (name, None) => format!("the step `{name}`"),
+    }
+}
+
+fn evidence(step: &Step, failure: &Failure) -> Evidence {
+    let line = if failure.line.is_empty() { failure.ended.to_string() } else { failure.line.clone() };
+    let by = match step.name {
+        StepName::Load => "the loader, in a child process".to_owned(),
+        _ => format!("trial build, {}", failure.ended),
+    };
+    Evidence::new(step.name.to_string(), line).said_by(by)
+}
+
+fn then(step: &Step, failure: &Failure) -> String {
+    let stops = match step.name {
+        StepName::Compile => "every `.cu` file of a build stops there",
+        StepName::HostCompile => "every `.cpp` file of a build stops there",
+        StepName::Link => "every extension stops there when it is linked",
+        StepName::Load => "an extension that was built stops there when it is imported",
+    };
+    match failure.ended {
+        End::TimedOut { .. } => "a build would hang there, or be that slow".to_owned(),
+        _ => stops.to_owned(),
+    }
+}
+
+/// As it is typed: words that a shell would change are quoted.
+pub fn line(command: &Command) -> String {
+    let env = command.env.iter().map(|(name, value)| format!("{name}={}", quoted(&value.to_string())));
+    env.chain(command.argv.iter().map(|word| quoted(&word.to_string()))).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+/.,:@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// What the steps prove, in words; `None` where one failed.
+pub fn proves(probe: &Probe) -> Option<&'static str> {
+    probe.proven().then_some("toolchain proven, execution not proven")
+}

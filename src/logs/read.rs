@@ -1,0 +1,177 @@
+//! The lines of an output against the signatures.
+
+use crate::facts::probe::Meaning;
+use crate::knowledge::Knowledge;
+use crate::knowledge::schema::signatures::{Signature, Tool};
+use regex::bytes::{Regex, RegexBuilder};
+use std::collections::BTreeMap;
+
+/// The signatures, ready to read with. Making one compiles every pattern: some milliseconds, so only once something failed.
+pub struct Reader<'a> {
+    all: Vec<(&'a Signature, Vec<Regex>)>,
+}
+
+/// A line that a signature knows.
+#[derive(Debug, Clone)]
+pub struct Match<'a> {
+    pub signature: &'a Signature,
+    /// Counted from 1.
+    pub number: usize,
+    pub line: String,
+    pub captures: BTreeMap<String, String>,
+}
+
+impl Match<'_> {
+    pub fn meaning(&self) -> Meaning {
+        Meaning { id: self.signature.id.to_string(), signature: self.signature.name.to_string(), captures: self.captures.clone() }
+    }
+}
+
+/// Longer lines are read up to here: command lines of a build can have hundreds of kilobytes.
+const LONGEST: usize = 16 << 10;
+
+impl<'a> Reader<'a> {
+    /// # Errors
+    /// A pattern that is no regular expression, which only a table of `--rules-dir` can hold.
+    pub fn new(know: &'a Knowledge) -> Result<Self, String> {
+        Self::of(know, |_| true)
+    }
+
+    /// Only the signatures of these tools.
+    ///
+    /// # Errors
+    /// As [`Reader::new`].
+    pub fn of(know: &'a Knowledge, wanted: impl Fn(Tool) -> bool) -> Result<Self, String> {
+        let mut all = Vec::new();
+        for signature in know.signatures.signature.iter().filter(|signature| wanted(signature.tool)) {
+            let patterns: Result<Vec<Regex>, _> =
+                signature.patterns.iter().map(|pattern| RegexBuilder::new(pattern).unicode(false).build()).collect();
+            all.push((signature, patterns.map_err(|error| format!("signature {}: {error}", signature.name))?));
+        }
+        Ok(Self { all })
+    }
+
+    /// Every signature's first line, in the order of lines.
+    pub fn matches(&self, output: &[u8]) -> Vec<Match<'a>> {
+        let mut found: Vec<Match<'a>> = Vec::new();
+        for (at, line) in output.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.get(..line.len().min(LONGEST)).unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            for (signature, patterns) in &self.all {
+                if found.iter().any(|known| known.signature.name == signature.name) {
+                    continue;
+                }
+                if let Some(captures) = patterns.iter().find_map(|pattern| capture(pattern, line)) {
+                    let line = String::from_utf8_lossy(line).trim().to_owned();
+                    found.push(Match { signature, number: at + 1, line, captures });
+                }
+            }
+        }
+        found
+    }
+
+    /// The line that names the cause.
+    pub fn cause(&self, output: &[u8]) -> Option<Match<'a>> {
+        let all = self.matches(output);
+        let explained = |one: &Match<'_>| one.signature.after.iter().any(|name| all.iter().any(|other| other.signature.name == *name));
+        all.iter().filter(|one| !explained(one)).min_by_key(|one| (one.signature.rank(), one.number)).cloned()
+    }
+}
+
+fn capture(pattern: &Regex, line: &[u8]) -> Option<BTreeMap<String, String>> {
+    let found = pattern.captures(line)?;
+    let named = pattern.capture_names().flatten();
+    let text = |name: &str| found.name(name).map(|part| String::from_utf8_lossy(part.as_bytes()).into_owned());
+    Some(named.filter_map(|name| Some((name.to_owned(), text(name)?))).collect())
+}
+
+/// The first line that tells of an error, whoever wrote it; else the last line that is not empty.
+pub fn first_error(output: &[u8]) -> String {
+    let lines = || output.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let tells = |line: &&[u8]| {
+        let lower = line.get(..line.len().min(LONGEST)).unwrap_or_default().to_ascii_lowercase();
+        let has = |word: &str| memchr::memmem::find(&lower, word.as_bytes()).is_some();
+        ["error:", "error :", "fatal:", "fatal :", "fatal   :", "cannot find", "undefined reference", "undefined symbol", "not found"]
+            .into_iter()
+            .any(has)
+            || has("no such file")
+            || has("no space left")
+            || has("permission denied")
+            || has("killed")
+    };
+    let line = lines().find(tells).or_else(|| lines().last()).unwrap_or_default();
+    String::from_utf8_lossy(line.get(..line.len().min(2048)).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn cause(output: &str) -> Option<(String, String)> {
+        let know = Knowledge::embedded();
+        let reader = Reader::new(&know).unwrap();
+        reader.cause(output.as_bytes()).map(|found| (found.signature.id.to_string(), found.line))
+    }
+
+    #[test]
+    fn every_example_is_known_by_its_own_signature_alone() {
+        let know = Knowledge::embedded();
+        let reader = Reader::new(&know).unwrap();
+        let mut wrong = Vec::new();
+        for signature in know.signatures.signature.iter() {
+            for example in signature.examples.iter() {
+                let own = reader.cause(example.as_bytes()).map(|found| found.signature.name.to_string());
+                if own.as_deref() != Some(&*signature.name) {
+                    wrong.push(format!("{} is taken for {own:?}: {example}", signature.name));
+                }
+            }
+            for (at, pattern) in signature.patterns.iter().enumerate() {
+                let regex = RegexBuilder::new(pattern).unicode(false).build().unwrap();
+                if !signature.examples.iter().any(|example| regex.is_match(example.as_bytes())) {
+                    wrong.push(format!("{}: no example for pattern {}", signature.name, at + 1));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn every_id_is_a_problem_of_probes_or_logs() {
+        let know = Knowledge::embedded();
+        for signature in know.signatures.signature.iter() {
+            let problem = know.problem(&signature.id);
+            assert!(problem.is_some_and(|problem| problem.id == signature.id), "{}: {}", signature.name, signature.id);
+            let seen = problem.map_or(&[][..], |problem| problem.seen_in);
+            assert!(seen.contains(&"log") || seen.contains(&"probe"), "{}: its row does not say that logs show it", signature.id);
+        }
+    }
+
+    #[test]
+    fn the_cause_speaks_wherever_it_stands() {
+        let log = "In file included from x.h:1:\n\
+            nvcc warning : The -std=c++20 flag is not supported with the configured host compiler. Flag will be ignored.\n\
+            a.h(3): error: #error libcu++ requires at least C++ 17. Define CCCL_IGNORE_DEPRECATED_CPP_DIALECT\n\
+            /usr/bin/ld: cannot find -lcudart: No such file or directory\n";
+        assert_eq!(cause(log).unwrap().0, "gcc-too-old-for-torch");
+        assert_eq!(cause("all is well\n"), None);
+    }
+
+    #[test]
+    fn bytes_and_long_lines_do_no_harm() {
+        let mut output = vec![0xff, 0xfe, b'\n'];
+        output.extend(vec![b'x'; LONGEST + 10]);
+        output.extend(b"\r\n/usr/bin/ld: cannot find -lcudart\r\n");
+        let know = Knowledge::embedded();
+        let found = Reader::new(&know).unwrap().cause(&output).unwrap();
+        assert_eq!((found.number, found.line.as_str()), (3, "/usr/bin/ld: cannot find -lcudart"));
+        assert_eq!(found.captures["library"], "cudart");
+    }
+
+    #[test]
+    fn first_errors() {
+        assert_eq!(first_error(b"note: x\na.cu(3): error: boom\nb.cu(4): error: more\n"), "a.cu(3): error: boom");
+        assert_eq!(first_error(b"collect2\n\n last words \n\n"), "last words");
+        assert_eq!(first_error(b""), "");
+    }
+}

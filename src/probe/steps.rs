@@ -1,0 +1,242 @@
+//! The probe's own build: the kernels and their host half, linked and loaded.
+
+use super::cache::{self, Key};
+use super::trial::{Bench, failure, not_reached};
+use super::{KERNELS, trial};
+use crate::facts::kernel::Fault;
+use crate::facts::observed::Observed;
+use crate::facts::probe::{End, Outcome, Probe, Step, StepName};
+use crate::facts::raw::HostPath;
+use crate::facts::snapshot::Snapshot;
+use crate::facts::torch::Torch;
+use crate::gpu::client::Client;
+use crate::host::{Host, Scratch, Store, System};
+use crate::knowledge::Knowledge;
+use crate::model::build_flags::{self, Choice, Toolchain};
+use crate::model::cuda_home::{CudaHome, cuda_home};
+use crate::model::loader::Process;
+use crate::model::{python, visible};
+use crate::version::Capability;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How the probe goes about it.
+pub struct Options<'a> {
+    /// For each program that is run.
+    pub limit: Duration,
+    /// Where builds that passed are kept; `None`: nothing is taken from there or put there.
+    pub store: Option<Store>,
+    /// The work folder stays.
+    pub keep: bool,
+    /// Told what begins.
+    pub progress: &'a (dyn Fn(Phase) + Sync),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Compiling,
+    Linking,
+    Loading,
+    Done,
+}
+
+const CUDA_HALF: (&str, &str) = ("probe.cu", "probe.o");
+const HOST_HALF: (&str, &str) = ("host.cpp", "host.o");
+
+/// Builds, links and loads with what the models pick from the facts. Skipped where there is nothing to build with; a static check says why.
+pub fn probe(host: &dyn Host, facts: &Snapshot, know: &Knowledge, options: &Options<'_>) -> Observed<Probe> {
+    let Some(system) = host.system() else { return Observed::skipped("a file tree: nothing in it is run") };
+    let interpreter = python::chosen(facts).interpreter;
+    let torch = interpreter.and_then(|python| python.torch.value());
+    let deepspeed = interpreter.and_then(|python| python.deepspeed.value());
+    let home = cuda_home(facts, know, torch);
+    let named = facts.env.filled("PYTORCH_NVCC").is_some();
+    if !named && home.toolkit.is_none_or(|kit| kit.nvcc.value().is_none()) {
+        return Observed::skipped(match &home.value {
+            Some(value) => format!("there is no nvcc in `{value}`, where torch looks"),
+            None => "torch finds no CUDA toolkit".to_owned(),
+        });
+    }
+    let gpus = gpus(facts);
+    let Some(chain) = build_flags::toolchain(&Choice { facts, know, home: &home, torch, deepspeed, gpus: &gpus }) else {
+        return Observed::skipped("torch finds no CUDA toolkit");
+    };
+    let run = Run { host, system, facts, know, options, home: &home, torch, chain: &chain };
+    Observed::seen(run.whole())
+}
+
+/// Of the GPUs that a program would see.
+fn gpus(facts: &Snapshot) -> Vec<Capability> {
+    let all = facts.gpu.devices.value().map_or(&[][..], Vec::as_slice);
+    let seen = visible::visible(all, facts.env.get("CUDA_VISIBLE_DEVICES"), facts.env.get("CUDA_DEVICE_ORDER"));
+    seen.picks.iter().filter_map(|pick| all.get(pick.device)?.capability).collect()
+}
+
+struct Run<'a> {
+    host: &'a dyn Host,
+    system: &'a dyn System,
+    facts: &'a Snapshot,
+    know: &'a Knowledge,
+    options: &'a Options<'a>,
+    home: &'a CudaHome<'a>,
+    torch: Option<&'a Torch>,
+    chain: &'a Toolchain,
+}
+
+impl Run<'_> {
+    fn whole(&self) -> Probe {
+        let mut probe = Probe { toolkit: self.chain.home.clone(), targets: self.chain.targets.clone(), ..Probe::default() };
+        let key = Key::new(self.host, self.facts, self.home, self.chain, KERNELS);
+        if !self.options.keep
+            && let Some((steps, library)) = self.options.store.as_ref().and_then(|store| cache::load(store, &key))
+            && self.host.is_file(&library)
+        {
+            probe.cached = true;
+            probe.steps = steps;
+            probe.steps.push(self.load(&library, &mut probe.notes));
+            (self.options.progress)(Phase::Done);
+            return probe;
+        }
+        let mut folder = match self.folder() {
+            Ok(folder) => folder,
+            Err((place, error)) => {
+                probe.steps = self.no_folder(&place, &error);
+                return probe;
+            }
+        };
+        if self.options.keep {
+            folder.keep();
+            probe.folder = Some(HostPath::new(folder.path()));
+        }
+        probe.steps = self.build(&folder);
+        if probe.proven() {
+            let made = trial::place(&folder, cache::LIBRARY);
+            let kept = self.options.store.as_ref().and_then(|store| cache::save(store, &key, &probe.steps, &made));
+            let mut load = self.load(&made, &mut probe.notes);
+            // What torch builds is loaded from its cache, not from the temporary folder.
+            if let (Some(kept), true) = (kept, is_noexec(&load)) {
+                let again = self.load(&kept, &mut probe.notes);
+                if again.outcome == Outcome::Passed {
+                    probe.notes.push(format!(
+                        "nothing can be loaded from `{}` (noexec); torch loads from its cache, as was done here",
+                        folder.path().display()
+                    ));
+                    load = again;
+                }
+            }
+            probe.steps.push(load);
+        } else {
+            probe.steps.push(not_reached(StepName::Load, "there is nothing to load"));
+        }
+        (self.options.progress)(Phase::Done);
+        probe
+    }
+
+    /// Below TMPDIR, else below `/tmp`, as gcc and Python do.
+    fn folder(&self) -> Result<Scratch, (PathBuf, io::Error)> {
+        let tmp = Path::new("/tmp");
+        let named = self.facts.env.path("TMPDIR").filter(|path| path.is_absolute());
+        match named.map(Scratch::new) {
+            Some(Ok(folder)) => Ok(folder),
+            Some(Err(error)) if error.kind() == io::ErrorKind::StorageFull => Err((named.unwrap_or(tmp).to_owned(), error)),
+            _ => Scratch::new(tmp).map_err(|error| (tmp.to_owned(), error)),
+        }
+    }
+
+    fn no_folder(&self, place: &Path, error: &io::Error) -> Vec<Step> {
+        let words = format!("no folder can be made in {}: {error}", place.display());
+        let failed = failure(self.know, End::NotStarted { why: words.clone() }, words.as_bytes());
+        let first = Step { name: StepName::Compile, command: None, outcome: Outcome::Failed(Box::new(failed)), millis: 0 };
+        let rest = [StepName::HostCompile, StepName::Link, StepName::Load];
+        [first].into_iter().chain(rest.map(|name| not_reached(name, "there is no folder to work in"))).collect()
+    }
+
+    fn build(&self, folder: &Scratch) -> Vec<Step> {
+        let bench = Bench {
+            host: self.host,
+            system: self.system,
+            know: self.know,
+            chain: self.chain,
+            folder,
+            limit: self.options.limit,
+        };
+        (self.options.progress)(Phase::Compiling);
+        for (name, bytes) in KERNELS {
+            if let Err(error) = folder.write(name, bytes) {
+                return self.no_folder(folder.path(), &error).into_iter().take(3).collect();
+            }
+        }
+        let cuda = || bench.command(StepName::Compile, self.chain.nvcc_command(CUDA_HALF.0, CUDA_HALF.1, &[]), CUDA_HALF.1);
+        let host = || bench.command(StepName::HostCompile, self.chain.cxx_command(HOST_HALF.0, HOST_HALF.1, &[]), HOST_HALF.1);
+        let (cuda, host) = std::thread::scope(|scope| {
+            let beside = scope.spawn(host);
+            let cuda = cuda();
+            (cuda, beside.join())
+        });
+        let host = host.unwrap_or_else(|_| not_reached(StepName::HostCompile, "the thread that ran it crashed"));
+        let passed = [&cuda, &host].iter().all(|step| step.outcome == Outcome::Passed);
+        let link = if passed {
+            (self.options.progress)(Phase::Linking);
+            let argv = self.chain.link_command(&[HOST_HALF.1, CUDA_HALF.1], cache::LIBRARY, &[]);
+            bench.command(StepName::Link, argv, cache::LIBRARY)
+        } else {
+            not_reached(StepName::Link, "not everything compiled")
+        };
+        vec![cuda, host, link]
+    }
+
+    /// In a child, with the loader's environment of a run and what torch has loaded by then.
+    fn load(&self, library: &Path, notes: &mut Vec<String>) -> Step {
+        (self.options.progress)(Phase::Loading);
+        let begin = Instant::now();
+        let client = Client::new(self.facts.env.get("LD_LIBRARY_PATH"), self.options.limit);
+        let first = self.loaded_by_torch();
+        let mut answer = client.load(library, &first);
+        // Without torch there is nobody who would bring the runtime: the toolkit's own serves, where the loader alone finds none.
+        if answer.is_err()
+            && self.torch.is_none()
+            && let Some(own) = self.own_runtime()
+            && let Ok(loaded) = client.load(library, std::slice::from_ref(&own))
+        {
+            notes.push(format!("there is no torch to bring libcudart: `{}` was loaded first", own.display()));
+            answer = Ok(loaded);
+        }
+        let millis = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let outcome = match answer {
+            Ok(_) => Outcome::Passed,
+            Err(fault) => Outcome::Failed(Box::new(self.fault(fault))),
+        };
+        Step { name: StepName::Load, command: None, outcome, millis }
+    }
+
+    fn fault(&self, fault: Fault) -> crate::facts::probe::Failure {
+        let (ended, words) = match fault {
+            Fault::NotLoaded { words } => (End::NoResult, words),
+            Fault::Crashed { signal, stderr, .. } => (End::Signal { signal }, stderr),
+            Fault::TimedOut { seconds, stderr, .. } => (End::TimedOut { limit: seconds.into() }, stderr),
+            Fault::Unanswered { why } => (End::NotStarted { why: why.clone() }, why),
+        };
+        failure(self.know, ended, words.as_bytes())
+    }
+
+    /// The CUDA runtime that torch's import leaves in the process.
+    fn loaded_by_torch(&self) -> Vec<PathBuf> {
+        let python = python::chosen(self.facts).interpreter;
+        let (Some(python), Some(torch)) = (python, self.torch) else { return Vec::new() };
+        let Ok(Some(process)) = Process::importing(self.facts, python, torch) else { return Vec::new() };
+        let runtime = |path: &&HostPath| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"libcudart.so"));
+        process.loaded().map(|(path, _)| path).filter(runtime).map(|path| path.0.clone()).collect()
+    }
+
+    /// The libcudart in the folder that is linked against.
+    fn own_runtime(&self) -> Option<PathBuf> {
+        let named = self.facts.env.entries("LIBRARY_PATH");
+        let folders = self.chain.libs.iter().map(|folder| folder.0.clone()).chain(named);
+        folders.map(|folder| folder.join("libcudart.so")).find(|path| self.host.is_file(path))
+    }
+}
+
+fn is_noexec(step: &Step) -> bool {
+    step.failure().and_then(|failure| failure.meaning.as_ref()).is_some_and(|meaning| meaning.id == "tmp-noexec")
+}
