@@ -46,6 +46,7 @@ pub enum Command {
     Overlay(OverlayArgs),
     Explain(ExplainArgs),
     List(ListArgs),
+    Probe(ProbeArgs),
     Snapshot(SnapshotArgs),
     Completions(CompletionsArgs),
 }
@@ -78,9 +79,9 @@ pub struct SubjectArgs {
     /// What the machine is for; default: both where a driver is seen, else build
     #[arg(long = "for", value_name = "PURPOSE")]
     pub purpose: Option<PurposeArg>,
-    /// Time limit for each child process, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
-    pub timeout: f64,
+    /// Time limit for each child process, in seconds; default: 5 for a question, 120 for a compiler
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub timeout: Option<f64>,
     /// Add or override rows of the knowledge tables with the TOML files of this folder
     #[arg(long, value_name = "DIR")]
     pub rules_dir: Option<PathBuf>,
@@ -421,6 +422,35 @@ pub enum ListingFormat {
     Human,
     Json,
 }
+
+/// Compile, link and load small kernels with the toolchain that torch would use
+#[derive(Debug, Args)]
+#[command(after_help = PROBE_AFTER, after_long_help = PROBE_EXAMPLES)]
+pub struct ProbeArgs {
+    #[command(flatten)]
+    pub subject: SubjectArgs,
+    /// Compile and link anew, also where nothing has changed
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Keep the folder of sources and results, and name it
+    #[arg(long)]
+    pub keep: bool,
+    /// The shape of the result
+    #[arg(long, value_name = "FORMAT", default_value = "human", help_heading = "Output")]
+    pub format: Format,
+    #[command(flatten)]
+    pub talk: TalkArgs,
+}
+
+const PROBE_AFTER: &str = "Exit codes: 0 every step that can be done here passed, 1 a step failed, 2 wrong use or nothing to build with.";
+
+const PROBE_EXAMPLES: &str = "\
+Examples:
+  ds-doctor probe
+  CUDA_HOME=/usr/local/cuda-12.4 ds-doctor probe   another toolkit
+  ds-doctor probe --keep -v                        leave the sources, print each command
+
+Exit codes: 0 every step that can be done here passed, 1 a step failed, 2 wrong use or nothing to build with.";
 
 /// Print the facts as JSON, redacted, for a bug report or another machine
 #[derive(Debug, Args)]

@@ -25,16 +25,14 @@ pub fn findings(case: &Case<'_>) -> Vec<Finding> {
 /// The finding behind one failed step.
 pub fn of_failure(case: &Case<'_>, step: &Step, failure: &Failure) -> Finding {
     let id = id(case, step, failure);
-    let title = failure
-        .meaning
-        .as_ref()
-        .and_then(|meaning| says(case, meaning))
-        .unwrap_or_else(|| untold(step, failure));
+    let title = failure.meaning.as_ref().and_then(|meaning| says(case, meaning)).unwrap_or_else(|| untold(step, failure));
     let mut finding = Finding::error(id, title).seen(evidence(step, failure)).then(then(step, failure));
     if let Some(command) = &step.command {
-        finding = finding.seen(Evidence::new("command", line(command)).said_by("can be repeated in the folder that `--keep` leaves"));
+        finding = finding.seen(Evidence::new("command", line(command)));
     }
-    finding.fix(Fix::advice(format!("`ds-doctor probe --keep -v` leaves the sources and prints each command; `ds-doctor explain {id}` has the cures")))
+    finding.fix(Fix::advice(format!(
+        "`ds-doctor probe --keep -v` leaves the sources and prints each command; `ds-doctor explain {id}` has the cures"
+    )))
 }
 
 /// Puts what the trial showed among what the facts showed: the same problem is one finding, with the trial's line as evidence.

@@ -29,7 +29,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
         Verdict::Unknown => summary::point_at_something(&case),
         _ => summary::proves(&case, &judged),
     };
-    let report = Report { command: "check", subject: summary::subject(&case), judged, verdict, complete, waived, proves };
+    let report = Report { command: "check", subject: summary::subject(&case), body: Vec::new(), judged, verdict, complete, waived, proves };
     let detail = match (args.talk.quiet, args.talk.verbose) {
         (true, _) => Detail::Quiet,
         (_, true) => Detail::Verbose,

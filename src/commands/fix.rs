@@ -42,6 +42,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
                 let report = Report {
                     command: "fix",
                     subject: summary::subject(&case),
+                    body: Vec::new(),
                     proves: String::new(),
                     waived: Vec::new(),
                     judged,

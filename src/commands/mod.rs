@@ -8,6 +8,8 @@ mod fix;
 mod list;
 mod output;
 mod overlay;
+mod probe;
+mod progress;
 mod snapshot;
 mod subject;
 mod version;
@@ -31,6 +33,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Some(Command::Overlay(args)) => overlay::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::List(args)) => list::run(args),
+        Some(Command::Probe(args)) => probe::run(args),
         Some(Command::Snapshot(args)) => snapshot::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         None => check::run(&crate::cli::CheckArgs::default()),

@@ -18,6 +18,8 @@ use std::time::Duration;
 /// A snapshot is text of a few hundred KiB; more than this is not one.
 const SNAPSHOT_CAP: u64 = 64 << 20;
 const ENV_FILE_CAP: u64 = 16 << 20;
+/// Seconds that a program has for an answer, where nothing else is said.
+const QUESTION: f64 = 5.0;
 /// What a tree is judged with when nothing else is said.
 const TREE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const TREE_HOME: &str = "/root";
@@ -134,7 +136,7 @@ fn python(args: &SubjectArgs) -> anyhow::Result<Option<PathBuf>> {
 
 fn collected(args: &SubjectArgs, for_lists: Option<Lists>) -> anyhow::Result<Snapshot> {
     let options = collect::Options {
-        timeout: Duration::from_secs_f64(args.timeout),
+        timeout: Duration::from_secs_f64(args.timeout.unwrap_or(QUESTION)),
         python: python(args)?,
         ask_gpu: for_lists.is_none() || args.gpu.is_empty(),
         for_lists,
@@ -153,6 +155,16 @@ fn collected(args: &SubjectArgs, for_lists: Option<Lists>) -> anyhow::Result<Sna
             Ok(collect::snapshot(&Live::with_env(env), &options))
         }
     }
+}
+
+/// This machine with the environment that is judged.
+///
+/// # Errors
+/// As [`load`].
+pub fn live(args: &SubjectArgs) -> anyhow::Result<Live> {
+    let mut env = crate::host::Host::env(&Live::new()).clone();
+    env.extend(variables(args)?);
+    Ok(Live::with_env(env))
 }
 
 /// `--env-file`, then `--env` over it.

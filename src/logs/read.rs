@@ -99,7 +99,7 @@ pub fn first_error(output: &[u8]) -> String {
             || has("permission denied")
             || has("killed")
     };
-    let line = lines().find(tells).or_else(|| lines().last()).unwrap_or_default();
+    let line = lines().find(tells).or_else(|| lines().next_back()).unwrap_or_default();
     String::from_utf8_lossy(line.get(..line.len().min(2048)).unwrap_or_default()).into_owned()
 }
 

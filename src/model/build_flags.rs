@@ -57,8 +57,7 @@ const COMMON_NVCC_FLAGS: &[&str] = &[
 ];
 
 /// DeepSpeed takes the first three back.
-const DEEPSPEED_HALF: &[&str] =
-    &["-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__", "-U__CUDA_NO_HALF2_OPERATORS__"];
+const DEEPSPEED_HALF: &[&str] = &["-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__", "-U__CUDA_NO_HALF2_OPERATORS__"];
 
 /// The newest standard that torch asks for, where there is no torch to ask.
 const STANDARD_WITHOUT_TORCH: u32 = 17;
@@ -182,7 +181,15 @@ impl Toolchain {
         });
         let tail = [OsString::from("-lcudart"), "-o".into(), library.into()];
         let objects = objects.iter().map(OsString::from);
-        self.cxx.iter().cloned().chain(objects).chain([OsString::from("-shared")]).chain(more.iter().cloned()).chain(libs).chain(tail).collect()
+        self.cxx
+            .iter()
+            .cloned()
+            .chain(objects)
+            .chain([OsString::from("-shared")])
+            .chain(more.iter().cloned())
+            .chain(libs)
+            .chain(tail)
+            .collect()
     }
 }
 

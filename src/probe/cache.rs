@@ -54,7 +54,13 @@ impl Key {
     pub fn new(host: &dyn Host, facts: &Snapshot, home: &CudaHome<'_>, chain: &Toolchain, sources: &[(&str, &[u8])]) -> Self {
         let mut text = format!("{} {}\n", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         // Writing into a String cannot fail.
-        let _ = writeln!(text, "{:?}\n{:?}\n{:?}", chain.nvcc_command("a", "b", &[]), chain.cxx_command("a", "b", &[]), chain.link_command(&["a"], "b", &[]));
+        let _ = writeln!(
+            text,
+            "{:?}\n{:?}\n{:?}",
+            chain.nvcc_command("a", "b", &[]),
+            chain.cxx_command("a", "b", &[]),
+            chain.link_command(&["a"], "b", &[])
+        );
         for name in VARIABLES {
             let _ = writeln!(text, "{name} {:?}", host.var(name));
         }

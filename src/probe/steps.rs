@@ -153,14 +153,7 @@ impl Run<'_> {
     }
 
     fn build(&self, folder: &Scratch) -> Vec<Step> {
-        let bench = Bench {
-            host: self.host,
-            system: self.system,
-            know: self.know,
-            chain: self.chain,
-            folder,
-            limit: self.options.limit,
-        };
+        let bench = Bench { host: self.host, system: self.system, know: self.know, chain: self.chain, folder, limit: self.options.limit };
         (self.options.progress)(Phase::Compiling);
         for (name, bytes) in KERNELS {
             if let Err(error) = folder.write(name, bytes) {

@@ -107,9 +107,7 @@ impl Bench<'_> {
         let argv = match &trial.link {
             Link::None => return steps,
             Link::AsTorch(words) => self.chain.link_command(&[&object], &library, words),
-            Link::Other(words) => {
-                words.iter().map(|word| if word == "{}" { object.as_str().into() } else { word.clone() }).collect()
-            }
+            Link::Other(words) => words.iter().map(|word| if word == "{}" { object.as_str().into() } else { word.clone() }).collect(),
         };
         let made = if matches!(trial.link, Link::AsTorch(_)) { library.as_str() } else { "" };
         steps.push(if passed { self.command(StepName::Link, argv, made) } else { not_reached(StepName::Link, "it did not compile") });

@@ -14,6 +14,12 @@ pub fn render(report: &Report, detail: Detail, out: &mut dyn Write) -> io::Resul
     if detail > Detail::Quiet {
         writeln!(out, "{}  {}", "judged".bold(), clean(&report.subject.join(", ")))?;
     }
+    if detail > Detail::Quiet && !report.body.is_empty() {
+        writeln!(out)?;
+        for line in &report.body {
+            writeln!(out, "{line}")?;
+        }
+    }
     for finding in &report.judged.findings {
         if detail == Detail::Quiet {
             headline(finding, out)?;

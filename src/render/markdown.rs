@@ -13,6 +13,11 @@ pub fn render(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "- {}", inline(part))?;
     }
     writeln!(out)?;
+    if !report.body.is_empty() {
+        let text = report.body.join("\n");
+        let fence = fence(&text);
+        writeln!(out, "{fence}text\n{text}\n{fence}\n")?;
+    }
     if report.judged.findings.is_empty() {
         let head = if report.verdict == Verdict::Unknown { "Unknown" } else { "No finding" };
         writeln!(out, "**{head}**: {}", inline(&report.proves))?;

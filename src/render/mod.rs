@@ -5,6 +5,7 @@ pub mod github;
 pub mod human;
 pub mod json;
 pub mod markdown;
+pub mod probe;
 pub mod sarif;
 pub mod shell;
 
@@ -17,6 +18,8 @@ pub struct Report {
     pub command: &'static str,
     /// What was judged: interpreter, torch, toolkit, GPUs. One item a part.
     pub subject: Vec<String>,
+    /// What a command shows beside findings, as lines: the steps of a trial.
+    pub body: Vec<String>,
     pub judged: Judged,
     pub verdict: Verdict,
     /// No topic failed to be read.

@@ -34,6 +34,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("gpu", &["facts", "version"]),
     ("collect", &["host", "gpu", "binary", "facts", "version"]),
     ("repair", &["facts", "model", "finding", "host", "version"]),
+    ("logs", &["knowledge", "facts", "text"]),
+    ("probe", &["host", "gpu", "model", "facts", "knowledge", "logs", "version"]),
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {

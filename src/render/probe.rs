@@ -1,0 +1,143 @@
+//! The result of a trial build: a table for people, and the `result` of the envelope, version 1.
+
+use crate::checks::probe::{self as judged, line};
+use crate::facts::observed::Observed;
+use crate::facts::probe::{Outcome, Probe, Step};
+use crate::facts::raw::Raw;
+use crate::text::clean;
+use serde::Serialize;
+
+/// What the machine was shown to be able to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Proof {
+    Proven,
+    Failed,
+    /// There is no GPU to run on, or the build did not get there.
+    NotProven,
+    /// There is nothing to build with.
+    Skipped,
+}
+
+#[derive(Debug, Serialize)]
+pub struct JsonProbe {
+    pub subject: Vec<String>,
+    pub toolchain: Proof,
+    pub execution: Proof,
+    /// The two in words.
+    pub summary: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toolkit: Option<String>,
+    pub targets: Vec<String>,
+    pub targets_from: String,
+    pub cached: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    pub notes: Vec<String>,
+    pub steps: Vec<JsonStep>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct JsonStep {
+    pub name: String,
+    /// `passed`, `failed`, `not-reached`
+    pub outcome: &'static str,
+    pub millis: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<Raw>,
+    /// The first line that tells of an error; for a step that was not reached, why.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub line: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub output: String,
+}
+
+/// `toolchain proven, execution not proven`
+pub fn summary(probe: &Observed<Probe>) -> String {
+    match probe {
+        Observed::Seen { value } => judged::proves(value).unwrap_or("toolchain fails").to_owned(),
+        Observed::Skipped { why } | Observed::Failed { why } => format!("nothing was built: {why}"),
+        Observed::Absent { .. } => "nothing was built".to_owned(),
+    }
+}
+
+pub fn json(probe: &Observed<Probe>, subject: &[String]) -> JsonProbe {
+    let skipped = match probe {
+        Observed::Skipped { why } | Observed::Failed { why } => Some(why.clone()),
+        _ => None,
+    };
+    let value = probe.value();
+    let toolchain = match value {
+        Some(probe) if probe.proven() => Proof::Proven,
+        Some(_) => Proof::Failed,
+        None => Proof::Skipped,
+    };
+    JsonProbe {
+        subject: subject.to_vec(),
+        toolchain,
+        execution: if value.is_some() { Proof::NotProven } else { Proof::Skipped },
+        summary: summary(probe),
+        skipped,
+        toolkit: value.map(|probe| probe.toolkit.to_string()),
+        targets: value.map(|probe| probe.targets.list.clone()).unwrap_or_default(),
+        targets_from: value.map(|probe| probe.targets.from.clone()).unwrap_or_default(),
+        cached: value.is_some_and(|probe| probe.cached),
+        folder: value.and_then(|probe| probe.folder.as_ref()).map(ToString::to_string),
+        notes: value.map(|probe| probe.notes.clone()).unwrap_or_default(),
+        steps: value.map(|probe| probe.steps.iter().map(step_json).collect()).unwrap_or_default(),
+    }
+}
+
+fn step_json(step: &Step) -> JsonStep {
+    let (outcome, line) = match &step.outcome {
+        Outcome::Passed => ("passed", String::new()),
+        Outcome::Failed(failure) if failure.line.is_empty() => ("failed", failure.ended.to_string()),
+        Outcome::Failed(failure) => ("failed", failure.line.clone()),
+        Outcome::NotReached { why } => ("not-reached", why.clone()),
+    };
+    JsonStep {
+        name: step.name.to_string().replace(' ', "-"),
+        outcome,
+        millis: step.millis,
+        argv: step.command.as_ref().map(|command| command.argv.clone()).unwrap_or_default(),
+        line,
+        id: step.failure().and_then(|failure| failure.meaning.as_ref()).map(|meaning| meaning.id.clone()),
+        output: step.failure().map(|failure| failure.output.clone()).unwrap_or_default(),
+    }
+}
+
+/// One line a step, columns aligned; with `all` the commands too.
+pub fn table(probe: &Observed<Probe>, all: bool) -> Vec<String> {
+    let Some(probe) = probe.value() else { return Vec::new() };
+    let mut lines = Vec::new();
+    for step in &probe.steps {
+        let (word, time, rest) = match &step.outcome {
+            Outcome::Passed => ("ok", seconds(step.millis), String::new()),
+            Outcome::Failed(failure) if failure.line.is_empty() => ("failed", seconds(step.millis), failure.ended.to_string()),
+            Outcome::Failed(failure) => ("failed", seconds(step.millis), failure.line.clone()),
+            Outcome::NotReached { why } => ("not reached", String::new(), why.clone()),
+        };
+        lines.push(format!("{:<13} {word:<11} {time:>7}  {}", step.name, clean(&rest)).trim_end().to_owned());
+        if let (true, Some(command)) = (all, &step.command) {
+            lines.push(format!("              {}", clean(&line(command))));
+        }
+    }
+    let targets = if probe.targets.list.is_empty() { String::new() } else { format!("{} by ", probe.targets.list.join(" ")) };
+    lines.push(format!("{:<13} {targets}{}", "built for", clean(&probe.targets.from)));
+    if probe.cached {
+        lines.push(format!("{:<13} compiled and linked before, nothing has changed since (--no-cache does it again)", "cache"));
+    }
+    if let Some(folder) = &probe.folder {
+        lines.push(format!("{:<13} {}", "kept in", clean(&folder.to_string())));
+    }
+    lines.extend(probe.notes.iter().map(|note| format!("{:<13} {}", "note", clean(note))));
+    lines
+}
+
+fn seconds(millis: u64) -> String {
+    if millis < 1000 { format!("{millis} ms") } else { format!("{}.{} s", millis / 1000, millis % 1000 / 100) }
+}
