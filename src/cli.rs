@@ -291,6 +291,9 @@ pub struct FixArgs {
     /// Print only shell statements, for eval
     #[arg(long, conflicts_with = "format")]
     pub print_exports: bool,
+    /// Point to this overlay, where it is whole and healthy (see `ds-doctor overlay`)
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "root"])]
+    pub overlay: Option<PathBuf>,
     /// The shell that will read the exports
     #[arg(long, value_name = "SHELL", default_value = "sh")]
     pub shell: Shell,
@@ -308,6 +311,7 @@ Examples:
   ds-doctor fix
   eval \"$(ds-doctor fix --print-exports)\"
   ds-doctor fix --print-exports --shell fish | source
+  eval \"$(ds-doctor fix --print-exports --overlay ~/.local/share/ds-doctor/overlay)\"
   ds-doctor fix --format github-env >> \"$GITHUB_ENV\"
   ds-doctor fix --format dockerfile
 

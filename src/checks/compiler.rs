@@ -1,6 +1,6 @@
 //! Host compilers: what nvcc and torch accept, and which one they will run.
 
-use super::remedy::{as_root, install};
+use super::remedy::{as_root, install, overlay};
 use super::toolkit::picked;
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::compiler::{Compiler, Family, Language};
@@ -12,10 +12,10 @@ use crate::knowledge::schema::host::Need;
 use crate::knowledge::schema::torch::Compiler as Kind;
 use crate::model::build::BuildPath;
 use crate::model::host_compiler::{self, ChosenBy, HostCompiler};
+use crate::model::overlay::sibling;
 use crate::model::search;
 use crate::version::Dotted;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
 pub const CHECKS: &[Check] = &[
     Check { id: "cxx-env-var-malformed", run: malformed },
@@ -230,7 +230,13 @@ fn older_gcc(case: &Case<'_>, pair: &Pair<'_>, most: u32, id: &'static str) -> V
     if let Some(compiler) = candidate {
         let path = compiler.paths.first().unwrap_or(&compiler.real);
         let title = format!("gcc {}", compiler.version.as_ref().map(ToString::to_string).unwrap_or_default());
-        return point_nvcc_at(case, pair, path, &title);
+        let mut fixes = point_nvcc_at(case, pair, path, &title);
+        // A compiler that a variable names comes before the one in an overlay.
+        if pair.host.by.source().is_none() && sibling(path).is_some_and(|gcc| search::program_at(case.facts, &gcc).is_some()) {
+            let fix = overlay(pair.toolkit, "a CUDA_HOME of links with that gcc where only nvcc looks");
+            fixes.extend(fix.map(|fix| fix.or(1).curing(id)));
+        }
+        return fixes;
     }
     let offer = || {
         let os = case.facts.host.os.value()?;
@@ -303,12 +309,6 @@ fn by_flag(case: &Case<'_>, pair: &Pair<'_>, gxx: &HostPath, title: &str) -> Fix
         flags.push(rest);
     }
     Fix::set("NVCC_PREPEND_FLAGS", flags, format!("{title}; this nvcc does not read NVCC_CCBIN"))
-}
-
-/// `/usr/bin/gcc-12` for `/usr/bin/g++-12`.
-fn sibling(gxx: &Path) -> Option<HostPath> {
-    let name = gxx.file_name()?.to_str()?;
-    name.contains("g++").then(|| HostPath::new(gxx.with_file_name(name.replacen("g++", "gcc", 1))))
 }
 
 fn clang(case: &Case<'_>) -> Judgement {

@@ -1,12 +1,13 @@
 //! Headers and libraries that builds need from the toolkit, where builds look for them.
 
-use super::remedy::{as_root, best_toolkit, install_toolkit, pip_install, system, use_toolkit};
+use super::remedy::{as_root, best_toolkit, install_toolkit, overlay, pip_install, system, use_toolkit};
 use super::toolkit::picked;
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::raw::HostPath;
 use crate::facts::toolkit::{Layout, LibFolder, LibFolderKind, Toolkit};
 use crate::finding::{Evidence, Finding, Fix, Severity};
 use crate::knowledge::schema::host::Family;
+use crate::model::overlay as model;
 use crate::text::join;
 use crate::version::CudaVersion;
 use std::path::Path;
@@ -108,7 +109,9 @@ fn targets_layout(case: &Case<'_>) -> Judgement {
             "the linker searches it",
         ));
     }
-    Ok(Verdict::found(finding))
+    let overlay = overlay(toolkit, "the same without variables for compilers: a CUDA_HOME of links");
+    let overlay = overlay.map(|fix| fix.or(1).curing_of("conda-targets-layout", toolkit.root.to_string()));
+    Ok(Verdict::found(overlay.into_iter().fold(finding, Finding::fix)))
 }
 
 fn headers(case: &Case<'_>) -> Judgement {
@@ -147,11 +150,54 @@ fn headers(case: &Case<'_>) -> Judgement {
     }
     let whole =
         best_toolkit(case, true).filter(|other| other.real != toolkit.real && missing.iter().all(|header| reachable(other, header)));
-    let fixes = match whole {
-        Some(other) => use_toolkit(case, other),
-        None => packages(case, toolkit, &missing),
+    let linked = overlay(
+        toolkit,
+        "a CUDA_HOME of links to this toolkit and to the headers of torch's own NVIDIA packages, which are of its release",
+    )
+    .filter(|_| missing.iter().all(|header| package_has_header(case, toolkit, header)))
+    .map(|fix| fix.curing_of("missing-cuda-headers", toolkit.root.to_string()));
+    let first = u8::from(linked.is_some());
+    let fixes: Vec<Fix> = match (whole, linked) {
+        (Some(other), linked) => use_toolkit(case, other).into_iter().chain(linked.map(|fix| fix.or(1))).collect(),
+        (None, linked) => {
+            let others = packages(case, toolkit, &missing).into_iter().map(|fix| Fix { choice: fix.choice + first, ..fix });
+            linked.into_iter().chain(others).collect()
+        }
     };
     Ok(Verdict::found(fixes.into_iter().fold(finding, Finding::fix)))
+}
+
+/// Whether a package that an overlay would take from has the header: by the folder that was looked at (CUDA 13), else by the package's name.
+fn package_has_header(case: &Case<'_>, toolkit: &Toolkit, header: &str) -> bool {
+    let Some(python) = case.python().ok().flatten() else { return false };
+    let all = model::packages(case.facts, python, toolkit);
+    // The folders that compilers search anyway are listed with every toolkit.
+    let own = |package: &Toolkit| package.includes.iter().find(|folder| folder.is(&package.root.join("include"))).cloned();
+    let seen = all.iter().filter_map(|package| own(package)).any(|folder| folder.headers.iter().any(|name| name == header));
+    let named = || {
+        let row = PACKAGES.iter().find(|(stem, ..)| header.starts_with(stem));
+        let major = toolkit.release().map(|release| release.major).filter(|major| *major < 13);
+        row.zip(major).is_some_and(|((_, pip, _), major)| python.package(&format!("{pip}-cu{major}")).is_some())
+    };
+    seen || (!all.is_empty() && named())
+}
+
+/// Whether an overlay would have the library under the name that linkers look for.
+fn overlay_has_library(case: &Case<'_>, toolkit: &Toolkit, library: &str) -> bool {
+    let start = format!("lib{library}.so");
+    let is = |name: &str| name.strip_prefix(&start).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let own = |folder: &&LibFolder| !matches!(folder.kind, LibFolderKind::Stubs | LibFolderKind::Distribution);
+    if toolkit.libs.iter().filter(own).flat_map(|folder| &folder.files).any(|name| is(name)) {
+        return true;
+    }
+    let Some(python) = case.python().ok().flatten() else { return false };
+    let packages = model::packages(case.facts, python, toolkit);
+    let libraries = case.facts.loader.value().map_or(&[][..], |loader| loader.libraries.as_slice());
+    packages.iter().any(|package| {
+        let beside = package.real.parent().filter(|folder| folder.ends_with("nvidia"));
+        package.libs.iter().filter(own).flat_map(|folder| &folder.files).any(|name| is(name))
+            || beside.is_some_and(|nvidia| libraries.iter().any(|known| is(&known.name) && known.real.starts_with(nvidia)))
+    })
 }
 
 /// A folder of CPATH that belongs to some toolkit and has the header.
@@ -277,36 +323,47 @@ fn libraries(case: &Case<'_>) -> Judgement {
     .about(toolkit.root.to_string())
     .seen(Evidence::new("-L", passed.to_string()).said_by("what torch passes"))
     .then(format!("the link of {who} stops with `cannot find -l{first}`; LD_LIBRARY_PATH does not help, LIBRARY_PATH does"));
+    let elsewhere = |library: &str| toolkit.libs.iter().find(|folder| folder.kind != LibFolderKind::Stubs && has(folder, library));
+    let linked = overlay(toolkit, "a CUDA_HOME of links with the names that the linker looks for")
+        .filter(|_| missing.iter().all(|(library, ..)| overlay_has_library(case, toolkit, library)))
+        .map(|fix| fix.curing_of("linker-cannot-find-cuda-lib", toolkit.root.to_string()));
+    // Variables alone come first where they do.
+    let by_variable = missing.iter().all(|(library, ..)| elsewhere(library).is_some());
+    let by_hand = u8::from(linked.is_some() && !by_variable);
+    if !by_variable && let Some(fix) = linked.clone() {
+        finding = finding.fix(fix);
+    }
     for (library, ..) in &missing {
         let versioned = toolkit.libs.iter().filter(|folder| folder.kind != LibFolderKind::Stubs).find_map(|folder| {
             let start = format!("lib{library}.so.");
             folder.files.iter().find(|file| file.starts_with(&start)).map(|file| (folder, file))
         });
-        let elsewhere = toolkit.libs.iter().find(|folder| folder.kind != LibFolderKind::Stubs && has(folder, library));
-        finding = match (elsewhere, versioned) {
-            (Some(folder), _) => finding.seen(Evidence::new("found", format!("lib{library}.so")).at(&folder.path)).fix(Fix::prepend(
-                "LIBRARY_PATH",
-                &folder.path,
-                "the linker searches it",
-            )),
+        finding = match (elsewhere(library), versioned) {
+            (Some(folder), _) => finding
+                .seen(Evidence::new("found", format!("lib{library}.so")).at(&folder.path))
+                .fix(Fix::prepend("LIBRARY_PATH", &folder.path, "the linker searches it").or(by_hand)),
             (None, Some((folder, file))) => {
                 let link = folder.path.join(format!("lib{library}.so"));
                 // Only the folder that torch passes is searched by itself.
                 let finding = finding.seen(Evidence::new("only", file.clone()).at(&folder.path)).fix(
                     Fix::run(["ln", "-s", file, &link.to_string()], "the name that the linker looks for")
+                        .or(by_hand)
                         .curing_of("linker-cannot-find-cuda-lib", toolkit.root.to_string()),
                 );
                 if folder.path == passed {
                     finding
                 } else {
-                    finding.fix(Fix::prepend("LIBRARY_PATH", &folder.path, "the linker searches it"))
+                    finding.fix(Fix::prepend("LIBRARY_PATH", &folder.path, "the linker searches it").or(by_hand))
                 }
             }
             (None, None) => match development_package(case, toolkit, library) {
-                Some(fix) => finding.fix(fix),
-                None => finding.fix(Fix::advice(format!("install the development files of {library} for this toolkit"))),
+                Some(fix) => finding.fix(fix.or(by_hand)),
+                None => finding.fix(Fix::advice(format!("install the development files of {library} for this toolkit")).or(by_hand)),
             },
         };
+    }
+    if by_variable && let Some(fix) = linked {
+        finding = finding.fix(fix.or(1));
     }
     Ok(Verdict::found(finding))
 }
@@ -354,7 +411,17 @@ fn libcuda(case: &Case<'_>) -> Judgement {
             &stubs.path,
             "for linking only; never on LD_LIBRARY_PATH",
         )),
-        None => finding.fix(Fix::advice("install the toolkit's driver stubs (`cuda-driver-dev`) and put their folder on LIBRARY_PATH")),
+        None => {
+            let advice = Fix::advice("install the toolkit's driver stubs (`cuda-driver-dev`) and put their folder on LIBRARY_PATH");
+            let driver = model::driver(case.facts);
+            match driver.and_then(|driver| Some((driver, overlay(toolkit, "a CUDA_HOME of links, the driver's own library among them")?))) {
+                Some((driver, fix)) => finding
+                    .seen(Evidence::new("only", "libcuda.so.1").at(driver))
+                    .fix(fix.curing("libcuda-not-found-at-link"))
+                    .fix(advice.or(1)),
+                None => finding.fix(advice),
+            }
+        }
     };
     Ok(Verdict::found(finding))
 }

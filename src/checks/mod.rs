@@ -42,7 +42,7 @@ mod torch;
 pub use case::{Case, Purpose};
 pub use judge::{Judged, Undecided, judge};
 pub use precedence::{RULES, fold};
-pub use proof::{Plan, prove};
+pub use proof::{Plan, Step, after, prove, prove_after};
 pub use registry::{CHECKS, check};
 pub use remedy::best_toolkit;
 

@@ -3,7 +3,7 @@
 use super::{Case, Judged, Purpose, judge};
 use crate::facts::env::{NamedPlace, PlaceState};
 use crate::facts::snapshot::Snapshot;
-use crate::finding::{Change, Effect, Finding, Fix, ProblemId, merge};
+use crate::finding::{Action, Change, Effect, Finding, Fix, ProblemId, merge};
 use crate::knowledge::Knowledge;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,6 +17,8 @@ pub struct Plan {
     pub changes: BTreeMap<String, Change>,
     /// Findings that are still there afterwards: nothing here cures them.
     pub remaining: Vec<Finding>,
+    /// How many of the steps were taken in any case.
+    given: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -32,8 +34,21 @@ const ROUNDS: usize = 5;
 
 /// Takes the first choice of every finding's fixes, applies them, judges again, and goes on with what was uncovered.
 pub fn prove(facts: &Snapshot, know: &Knowledge, purpose: Purpose, required: &[String], wanted: &dyn Fn(ProblemId) -> bool) -> Plan {
-    let mut plan = Plan::default();
+    prove_after(Vec::new(), facts, know, purpose, required, wanted)
+}
+
+/// The same on top of steps that are taken in any case: no fix sets a variable that they set.
+pub fn prove_after(
+    given: Vec<Step>,
+    facts: &Snapshot,
+    know: &Knowledge,
+    purpose: Purpose,
+    required: &[String],
+    wanted: &dyn Fn(ProblemId) -> bool,
+) -> Plan {
+    let mut plan = Plan { given: given.len(), steps: given, ..Plan::default() };
     let mut now = facts.clone();
+    plan.take(facts, &mut now);
     for round in 0..ROUNDS {
         let judged = judge(&Case::new(&now, know, purpose, required), wanted);
         let open = open(&judged, &plan);
@@ -47,12 +62,16 @@ pub fn prove(facts: &Snapshot, know: &Knowledge, purpose: Purpose, required: &[S
             plan.remaining = open.into_iter().cloned().collect();
             break;
         }
-        let fixes: Vec<&Fix> = plan.steps.iter().map(|step| &step.fix).collect();
-        plan.changes = merge(&fixes, &facts.env);
-        now = facts.clone();
-        apply(&mut now, &plan.changes);
+        plan.take(facts, &mut now);
     }
     plan
+}
+
+/// The snapshot as it will be when these steps are taken.
+pub fn after(steps: &[Step], facts: &Snapshot) -> Snapshot {
+    let mut now = facts.clone();
+    apply(&mut now, &merge(&steps.iter().map(|step| &step.fix).collect::<Vec<_>>(), &facts.env));
+    now
 }
 
 /// Findings that no chosen step is said to cure. What is folded under a cured finding goes with it.
@@ -82,16 +101,43 @@ impl Plan {
         })
     }
 
-    /// False when it had nothing new to add. Where a finding gives no cure, those of what is folded under it are tried.
+    /// What all steps make of the environment, and of the facts.
+    fn take(&mut self, facts: &Snapshot, now: &mut Snapshot) {
+        let fixes: Vec<&Fix> = self.steps.iter().map(|step| &step.fix).collect();
+        self.changes = merge(&fixes, &facts.env);
+        *now = facts.clone();
+        apply(now, &self.changes);
+    }
+
+    /// False when it had nothing new to add. One command may cure several findings.
     fn add(&mut self, finding: &Finding) -> bool {
         let mut added = false;
         for fix in finding.fixes.iter().filter(|fix| fix.choice == 0) {
-            if !self.steps.iter().any(|step| step.fix.action == fix.action) {
-                self.steps.push(Step { id: finding.id, title: finding.title.clone(), fix: fix.clone() });
-                added = true;
+            if self.set_by_given(fix) {
+                continue;
+            }
+            match self.steps.iter_mut().find(|step| step.fix.action == fix.action) {
+                Some(step) => {
+                    let new: Vec<Effect> = fix.assumes.iter().filter(|effect| !step.fix.assumes.contains(effect)).cloned().collect();
+                    added |= !new.is_empty();
+                    step.fix.assumes.extend(new);
+                }
+                None => {
+                    self.steps.push(Step { id: finding.id, title: finding.title.clone(), fix: fix.clone() });
+                    added = true;
+                }
             }
         }
         added
+    }
+
+    fn set_by_given(&self, fix: &Fix) -> bool {
+        let sets = |fix: &Fix| match &fix.action {
+            Action::SetEnv { name, .. } | Action::UnsetEnv { name } => Some(name.clone()),
+            _ => None,
+        };
+        let given = self.steps.iter().take(self.given);
+        sets(fix).is_some_and(|name| given.filter_map(|step| sets(&step.fix)).any(|other| other == name))
     }
 }
 

@@ -71,6 +71,14 @@ pub fn use_toolkit(case: &Case<'_>, toolkit: &Toolkit) -> Vec<Fix> {
     fixes
 }
 
+/// `ds-doctor overlay create`, where an overlay of this toolkit can be made. What it then cures the finding has to say.
+pub fn overlay(toolkit: &Toolkit, title: &str) -> Option<Fix> {
+    let linkable = !matches!(toolkit.layout, Layout::Distribution | Layout::Overlay)
+        && usable(toolkit)
+        && toolkit.nvcc.value().is_some_and(|nvcc| nvcc.kind == NvccKind::Program);
+    linkable.then(|| Fix::run(["ds-doctor", "overlay", "create"], title))
+}
+
 /// How to get a toolkit of torch's release here. `id` is the finding that it cures.
 pub fn install_toolkit(case: &Case<'_>, id: &'static str) -> Vec<Fix> {
     let cuda = case.torch().ok().flatten().and_then(|torch| torch.cuda);

@@ -41,6 +41,8 @@ pub struct Options {
     pub timeout: Duration,
     /// The interpreter asked for (`--python`), a candidate beside those that are found.
     pub python: Option<PathBuf>,
+    /// A folder that is asked about (`--overlay`), a candidate for a toolkit beside those that are found.
+    pub toolkit: Option<PathBuf>,
     /// Ask the driver, where there are signs of one.
     pub ask_gpu: bool,
     /// Only what an arch list is made from.
@@ -56,7 +58,7 @@ pub struct Lists {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), python: None, ask_gpu: true, for_lists: None }
+        Self { timeout: Duration::from_secs(10), python: None, toolkit: None, ask_gpu: true, for_lists: None }
     }
 }
 
@@ -68,7 +70,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         return lists::snapshot(host, options, lists);
     }
     // Cheap, and both programs and toolkits start from it.
-    let roots = toolkit::roots(host, options.python.as_deref());
+    let roots = toolkit::roots(host, options.python.as_deref(), options.toolkit.as_deref());
     let root_paths: Vec<PathBuf> = roots.iter().map(|root| root.path.clone()).collect();
     thread::scope(|scope| {
         let env = topic(scope, |notes| env::collect(host, notes));

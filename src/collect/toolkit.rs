@@ -240,7 +240,7 @@ mod tests {
         fn collect(&self, env: &[(&str, &str)]) -> Vec<Toolkit> {
             let env: Environment = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
             let host = Rooted::new(self.0.path(), env).unwrap();
-            match collect(&host, &roots(&host, None), &mut Notes::new()) {
+            match collect(&host, &roots(&host, None, None), &mut Notes::new()) {
                 Observed::Seen { value } => value,
                 other => panic!("{other:?}"),
             }
@@ -410,7 +410,7 @@ mod tests {
         tree.toolkit("opt/cuda", "12.4.131").put("opt/cuda/version.json", "{\"cuda\": ").put("opt/cuda/include/cuda.h", "");
         let host = Rooted::new(tree.0.path(), Environment::new()).unwrap();
         let mut notes = Notes::new();
-        let found = collect(&host, &roots(&host, None), &mut notes);
+        let found = collect(&host, &roots(&host, None, None), &mut notes);
         let stated: Vec<_> = found.value().unwrap()[0].stated.iter().map(|stated| stated.what).collect();
         assert!(!stated.contains(&StatedBy::VersionJson) && !stated.contains(&StatedBy::CudaHeader), "{stated:?}");
         assert_eq!(notes, ["`/opt/cuda/include/cuda.h` states no release", "`/opt/cuda/version.json` states no release"]);
@@ -420,6 +420,6 @@ mod tests {
     fn a_machine_without_any() {
         let tree = Tree::new();
         let host = Rooted::new(tree.0.path(), Environment::new()).unwrap();
-        assert!(collect(&host, &roots(&host, None), &mut Notes::new()).is_absent());
+        assert!(collect(&host, &roots(&host, None, None), &mut Notes::new()).is_absent());
     }
 }

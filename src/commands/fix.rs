@@ -1,8 +1,8 @@
 //! `ds-doctor fix`
 
 use super::check::wanted;
-use super::{output, subject, waiver};
-use crate::checks::{Case, Plan, judge, prove, summary};
+use super::{output, overlay, subject, waiver};
+use crate::checks::{Case, Plan, judge, prove_after, summary};
 use crate::cli::{FixArgs, FixFormat, Shell, TalkArgs};
 use crate::exit::Exit;
 use crate::finding::{Change, Finding, Fix};
@@ -15,7 +15,8 @@ use std::io::Write;
 /// # Errors
 /// Unreadable input, nothing to judge, or exports asked of a redacted snapshot.
 pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
-    let subject = subject::load(&args.subject)?;
+    let overlay = args.overlay.as_deref().map(|dir| overlay::whole(dir)).transpose()?;
+    let subject = subject::load_with(&args.subject, overlay.as_deref())?;
     let (facts, know) = (&subject.facts, &subject.know);
     let target = target(args);
     if facts.redacted && target.is_some() {
@@ -31,7 +32,11 @@ pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
     if judged.findings.is_empty() && !summary::anything(&case) {
         bail!("{}", summary::point_at_something(&case));
     }
-    let plan = prove(facts, know, subject.purpose, &[], &wanted);
+    let given = overlay.as_deref().map_or_else(Vec::new, |dir| overlay::steps(facts, dir));
+    if let Some(dir) = &overlay {
+        overlay::healthy(&subject, &given, dir)?;
+    }
+    let plan = prove_after(given, facts, know, subject.purpose, &[], &wanted);
     let mut out = output::result(&args.talk)?;
     let exit = match target {
         Some(target) => printed(args, &plan, facts, target, &mut out)?,

@@ -1,17 +1,19 @@
 //! `ds-doctor overlay`
 
 use super::output;
-use crate::checks::{Case, Purpose, best_toolkit, judge};
+use super::subject::Subject;
+use crate::checks::{Case, Purpose, Step, after, best_toolkit, judge};
 use crate::cli::{ListingFormat, OverlayAction, OverlayArgs, OverlayCreateArgs, OverlayDirArgs};
 use crate::collect;
 use crate::exit::Exit;
 use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::toolkit::{LibFolderKind, Toolkit};
-use crate::finding::Finding;
+use crate::finding::{Finding, Fix, Severity};
 use crate::host::{Environment, Host, Live};
 use crate::knowledge::Knowledge;
 use crate::model::overlay::{self as model, Gcc};
+use crate::model::search;
 use crate::render::json::Envelope;
 use crate::repair::manifest::{Manifest, Why};
 use crate::repair::overlay::{Done, Fault, Place, look, make, remove};
@@ -55,8 +57,54 @@ pub fn folder(named: Option<&Path>, host: &dyn Host) -> anyhow::Result<PathBuf> 
     Ok(real.zip(dir.file_name()).map_or_else(|| dir.clone(), |(parent, name)| parent.join(name)))
 }
 
+/// The overlay in this folder, with every link as it was made.
+///
+/// # Errors
+/// When it is none, or something in it is not as it was made.
+pub fn whole(named: &Path) -> anyhow::Result<PathBuf> {
+    let dir = folder(Some(named), &Live::new())?;
+    let Place::Overlay(overlay) = look(&dir)? else {
+        bail!("there is no overlay in `{}`: `ds-doctor overlay create` makes one", dir.display())
+    };
+    let faults = overlay.faults().with_context(|| format!("`{}` cannot be read", dir.display()))?;
+    if let Some(fault) = faults.first() {
+        bail!("the overlay `{}` is not whole: {fault}; `ds-doctor overlay create {0}` makes it anew", dir.display());
+    }
+    Ok(dir)
+}
+
+/// The steps that put an overlay in force: for torch, and for a person or a CMake that takes the `nvcc` of PATH.
+pub fn steps(facts: &Snapshot, dir: &Path) -> Vec<Step> {
+    let step = |fix: Fix| Step { id: "overlay", title: "the overlay in place of its toolkit".to_owned(), fix };
+    let mut steps = vec![step(Fix::set("CUDA_HOME", dir, "the overlay"))];
+    let bin = HostPath::new(dir.join("bin"));
+    if search::which(facts, "nvcc").is_none_or(|hit| hit.program.path != bin.join("nvcc")) {
+        steps.push(step(Fix::prepend("PATH", &bin, "so that `nvcc` is the same one")));
+    }
+    steps
+}
+
+/// # Errors
+/// When the steps leave a fault of the overlay that no variable cures: nothing is to point to it then.
+pub fn healthy(subject: &Subject, steps: &[Step], dir: &Path) -> anyhow::Result<()> {
+    let facts = after(steps, &subject.facts);
+    let judged = judge(&Case::new(&facts, &subject.know, Purpose::Build, &[]), &|_| true);
+    let about = dir.display().to_string();
+    let by_variable = |finding: &Finding| {
+        let mut first = finding.fixes.iter().filter(|fix| fix.choice == 0).peekable();
+        first.peek().is_some() && first.all(Fix::is_env)
+    };
+    let fault = |finding: &&Finding| finding.subject == about && finding.weight() == Severity::Error && !by_variable(finding);
+    match judged.findings.iter().find(fault) {
+        Some(finding) => {
+            bail!("the overlay `{about}` is not healthy, so nothing is made to point to it: {}: {}", finding.id, finding.title)
+        }
+        None => Ok(()),
+    }
+}
+
 /// The facts of this machine, with this variable on top.
-pub fn facts_with(python: Option<&Path>, cuda_home: Option<&Path>) -> Snapshot {
+fn facts_with(python: Option<&Path>, cuda_home: Option<&Path>) -> Snapshot {
     let mut env: Environment = Live::new().env().clone();
     if let Some(home) = cuda_home {
         env.insert(OsString::from("CUDA_HOME"), home.into());

@@ -33,17 +33,25 @@ pub struct Subject {
 /// # Errors
 /// Unreadable input, with what was tried.
 pub fn load(args: &SubjectArgs) -> anyhow::Result<Subject> {
+    load_with(args, None)
+}
+
+/// With a folder that is looked at as a toolkit though nothing names it.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(args: &SubjectArgs, toolkit: Option<&Path>) -> anyhow::Result<Subject> {
     if args.from.len() > 1 {
         bail!("more than one --from is for `arch-list` only");
     }
-    one(args, None)
+    one(args, None, toolkit)
 }
 
-fn one(args: &SubjectArgs, for_lists: Option<Lists>) -> anyhow::Result<Subject> {
+fn one(args: &SubjectArgs, for_lists: Option<Lists>, toolkit: Option<&Path>) -> anyhow::Result<Subject> {
     let know = knowledge(args)?;
     let facts = match args.from.first() {
         Some(path) => from_file(path, args)?,
-        None => collected(args, for_lists)?,
+        None => collected(args, for_lists, toolkit)?,
     };
     finish(facts, know, args)
 }
@@ -55,7 +63,7 @@ fn one(args: &SubjectArgs, for_lists: Option<Lists>) -> anyhow::Result<Subject> 
 /// As [`load`].
 pub fn load_all(args: &SubjectArgs, lists: Lists) -> anyhow::Result<Vec<Subject>> {
     if args.from.len() < 2 {
-        return Ok(vec![one(args, Some(lists))?]);
+        return Ok(vec![one(args, Some(lists), None)?]);
     }
     args.from
         .iter()
@@ -134,10 +142,11 @@ fn python(args: &SubjectArgs) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-fn collected(args: &SubjectArgs, for_lists: Option<Lists>) -> anyhow::Result<Snapshot> {
+fn collected(args: &SubjectArgs, for_lists: Option<Lists>, toolkit: Option<&Path>) -> anyhow::Result<Snapshot> {
     let options = collect::Options {
         timeout: Duration::from_secs_f64(args.timeout.unwrap_or(QUESTION)),
         python: python(args)?,
+        toolkit: toolkit.map(Path::to_owned),
         ask_gpu: for_lists.is_none() || args.gpu.is_empty(),
         for_lists,
     };

@@ -48,7 +48,9 @@ fn at(root: &Path) -> Toolkit {
 }
 
 fn find(host: &dyn Host, root: &Path) -> Toolkit {
-    let Observed::Seen { value } = toolkit::collect(host, &toolkit::roots(host, None), &mut Notes::new()) else { panic!("no toolkit") };
+    let Observed::Seen { value } = toolkit::collect(host, &toolkit::roots(host, None, None), &mut Notes::new()) else {
+        panic!("no toolkit")
+    };
     value.into_iter().find(|toolkit| *toolkit.root == *root).expect("the toolkit")
 }
 

@@ -16,15 +16,18 @@ pub fn trials() -> Vec<Trial> {
         trial_with("overlay::builds_with_the_pip_toolkit_of_13_0", cxx("pip-cu130/nvidia/cu13"), |kit| builds(&kit)),
         trial_with("overlay::builds_with_the_pip_toolkit_of_13_5", cxx("pip-cu135/nvidia/cu13"), |kit| builds(&kit)),
         trial_with("overlay::is_followed_and_removed", lab("pip-cu130/nvidia/cu13"), |kit| followed(&kit)),
-        trial_with("overlay::packages_of_another_release_are_not_mixed_in", two(), |(kit, venv)| not_mixed(&kit, &venv)),
+        trial_with("overlay::packages_of_another_release_are_not_mixed_in", both("pip-cu135/nvidia/cu13"), |(kit, venv)| {
+            not_mixed(&kit, &venv)
+        }),
         trial_with("overlay::a_toolkit_without_its_parts_is_refused", lab("pip-nvcc-alone/nvidia/cu13"), |kit| refused(&kit)),
+        trial_with("overlay::exports_point_to_it", both("pip-cu130/nvidia/cu13"), |(kit, venv)| exports(&kit, &venv)),
         trial("overlay::nothing_to_make_it_from", nothing),
         trial("overlay::folders_that_builds_cannot_use", unusable_names),
     ]
 }
 
-fn two() -> Result<(PathBuf, PathBuf), String> {
-    Ok((lab("pip-cu135/nvidia/cu13")?, lab("torch-venv")?))
+fn both(kit: &str) -> Result<(PathBuf, PathBuf), String> {
+    Ok((lab(kit)?, lab("torch-venv")?))
 }
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -154,6 +157,42 @@ fn followed(kit: &Path) {
     let out = doctor(&own, &dir.path().join("data"), &["overlay", "remove", own.to_str().unwrap()]);
     assert!(out.code == Some(2) && out.stderr.contains("a folder of something else"), "{out:?}");
     assert!(own.join("bin/nvcc").exists());
+}
+
+/// The finding names the overlay, the exports put it in force and cure the finding, a second run has nothing to say; and nothing points to
+/// an overlay that is not whole.
+fn exports(kit: &Path, venv: &Path) {
+    let data = tempfile::tempdir().unwrap();
+    let overlay = data.path().join("ds-doctor/overlay");
+    let path = format!("{}:{PATH}", venv.join("bin").display());
+    let say = |home: &Path, path: &str, args: &[&str]| {
+        Doctor::new([]).args(args).env("CUDA_HOME", home).env("XDG_DATA_HOME", data.path()).env("PATH", path).run()
+    };
+    let list = ["--gpu", "h100", "--for", "build"];
+    let out = say(kit, &path, &[&["fix"], &list[..]].concat());
+    assert!(out.code == Some(0) && out.stdout.contains("ds-doctor overlay create"), "{out:?}");
+    assert!(out.stdout.contains("missing-cuda-headers") || out.stdout.contains("linker-cannot-find-cuda-lib"), "{out:?}");
+    assert_eq!(say(kit, &path, &["overlay", "create"]).code, Some(0));
+    let with = ["fix", "--print-exports", "--overlay", overlay.to_str().unwrap()];
+    let out = say(kit, &path, &[&with, &list[..]].concat());
+    assert!(out.code == Some(0) && out.stdout.contains(&format!("export CUDA_HOME={};", overlay.display())), "{out:?}");
+    let script = "eval \"$1\"; /bin/echo \"$CUDA_HOME\"; /bin/echo \"$PATH\"; /usr/bin/env -0 > env";
+    let shell =
+        Doctor::new(["-c", script, "sh", &out.stdout]).program("/bin/sh").env("CUDA_HOME", kit).env("PATH", &path).cwd(data.path()).run();
+    let lines: Vec<&str> = shell.stdout.lines().collect();
+    assert_eq!(lines, [overlay.to_str().unwrap(), &format!("{}/bin:{path}", overlay.display())]);
+    let env = data.path().join("env");
+    let judged = |args: &[&str]| Doctor::new([]).args(args).args(["--env-file", env.to_str().unwrap()]).env("PATH", lines[1]).run();
+    let again = judged(&[&with, &list[..]].concat());
+    assert!(again.code == Some(0) && again.stdout.is_empty(), "{again:?}");
+    let check = judged(&[&["check", "--static"], &list[..]].concat());
+    assert!(check.code == Some(0) && check.stdout.contains("no finding"), "{check:?}");
+    // Broken by a change of the toolkit, it is not pointed to.
+    fs::remove_file(overlay.join("lib64/libcudart.so")).unwrap();
+    let out = say(kit, &path, &with);
+    assert!(out.code == Some(2) && out.stdout.is_empty() && out.stderr.contains("not whole"), "{out:?}");
+    let out = say(kit, &path, &["fix", "--print-exports", "--overlay", kit.to_str().unwrap()]);
+    assert!(out.code == Some(2) && out.stdout.is_empty(), "{out:?}");
 }
 
 /// torch's packages are of CUDA 13.0, this toolkit is of 13.5.

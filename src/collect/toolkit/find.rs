@@ -41,9 +41,13 @@ pub struct Root {
     pub sources: Vec<Source>,
 }
 
-/// Every toolkit, in order of how directly it is named. Only folders that hold some part of a toolkit.
-pub fn roots(host: &dyn Host, python: Option<&Path>) -> Vec<Root> {
+/// Every toolkit, in order of how directly it is named. Only folders that hold some part of a toolkit. `named`: one that the command line
+/// speaks of.
+pub fn roots(host: &dyn Host, python: Option<&Path>, named: Option<&Path>) -> Vec<Root> {
     let mut find = Find { host, roots: Vec::new() };
+    if let Some(named) = named {
+        find.add(named, Source::Option { name: "--overlay".to_owned() });
+    }
     find.variables();
     find.path();
     find.libraries();
@@ -305,7 +309,7 @@ mod tests {
         let env: Environment = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
         let host = Rooted::new(root, env).unwrap();
         let words = |root: Root| (root.path.display().to_string(), root.sources.iter().map(ToString::to_string).collect());
-        roots(&host, None).into_iter().map(words).collect()
+        roots(&host, None, None).into_iter().map(words).collect()
     }
 
     fn has(found: &[(String, Vec<String>)], path: &str, sources: &[&str]) {
