@@ -196,7 +196,7 @@ pub fn release(driver: &DriverFacts) -> Option<&crate::version::Dotted> {
 #[expect(clippy::unwrap_used)]
 mod tests {
     use super::super::Purpose;
-    use super::super::samples::{ask, ask_for, driver, found, listed, machine, on_bus, one, quiet, with_driver, with_torch};
+    use super::super::sample::{ask, ask_for, driver, found, listed, machine, on_bus, one, quiet, with_driver, with_torch};
     use super::*;
     use crate::facts::observed::Observed;
     use crate::facts::snapshot::Snapshot;

@@ -245,9 +245,7 @@ pub fn taken_out(case: &Case<'_>, library: &Library, via: &Via, id: &'static str
 #[cfg(test)]
 mod tests {
     use super::super::Purpose;
-    use super::super::samples::{
-        SYSTEM_LIB, add, ask, ask_for, cache, driver, found, loader, machine, one, quiet, with_driver, with_torch,
-    };
+    use super::super::sample::{SYSTEM_LIB, add, ask, ask_for, cache, driver, found, loader, machine, one, quiet, with_driver, with_torch};
     use super::*;
     use crate::facts::gpu::{self, NvmlFacts, Status};
     use crate::facts::snapshot::Snapshot;

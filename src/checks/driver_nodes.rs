@@ -142,7 +142,7 @@ fn permitted() -> Fix {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{ask, driver, loader, machine, node, one, quiet, with_driver};
+    use super::super::sample::{ask, driver, loader, machine, node, one, quiet, with_driver};
     use super::*;
     use crate::facts::gpu::{Library, NvmlFacts, Status};
     use crate::facts::observed::Observed;

@@ -277,7 +277,7 @@ fn newer_toolkit(case: &Case<'_>, served: Option<CudaVersion>) -> Option<Finding
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::super::samples::{SYSTEM_LIB, add, ask, cache, driver, listed, loader, machine, one, quiet, with_driver, with_torch};
+    use super::super::sample::{SYSTEM_LIB, add, ask, cache, driver, listed, loader, machine, one, quiet, with_driver, with_torch};
     use super::*;
     use crate::facts::gpu::{NvmlFacts, Status};
     use crate::facts::snapshot::Snapshot;

@@ -236,7 +236,7 @@ pub fn owner<'a>(case: &Case<'a>, library: &Library) -> Option<&'a Toolkit> {
 #[expect(clippy::unwrap_used)]
 mod tests {
     use super::super::loader_impostor;
-    use super::super::samples::{SYSTEM_LIB, add, ask, cache, found, loader, machine, one, quiet, wheels, with_torch};
+    use super::super::sample::{SYSTEM_LIB, add, ask, cache, found, loader, machine, one, quiet, wheels, with_torch};
     use super::*;
     use crate::facts::elf::Machine;
     use crate::facts::observed::Observed;

@@ -121,7 +121,7 @@ fn unmasked(case: &Case<'_>, library: &Library, via: &Via, what: &str, id: &'sta
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::super::samples::{add, ask, elf, loader, machine, one, quiet, wheels};
+    use super::super::sample::{add, ask, elf, loader, machine, one, quiet, wheels};
     use super::*;
     use crate::facts::elf::Truncated;
     use crate::facts::snapshot::Snapshot;

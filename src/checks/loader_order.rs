@@ -201,7 +201,7 @@ fn nccl(case: &Case<'_>) -> Judgement {
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::super::samples::{SITE, SYSTEM_LIB, add, ask, elf, machine, one, quiet, with_torch};
+    use super::super::sample::{SITE, SYSTEM_LIB, add, ask, elf, machine, one, quiet, with_torch};
     use super::*;
     use crate::facts::observed::Observed;
     use crate::facts::snapshot::Snapshot;

@@ -87,7 +87,7 @@ fn empty_item(case: &Case<'_>) -> Judgement {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{add, ask, cache, loader, machine, one, quiet};
+    use super::super::sample::{add, ask, cache, loader, machine, one, quiet};
     use super::*;
 
     #[test]

@@ -1,105 +1,93 @@
-//! Packages that write over each other's libraries, and libraries of the system that are older than what torch needs.
+//! Libraries of the system that are older than what torch, or an op in the extension cache, was built against.
 
 use super::driver_libs::{library_at, source, taken_out};
-use super::loader::pinned;
-use super::remedy::pip_install;
-use super::torch::shown;
 use super::{Case, Check, Judgement, Verdict};
+use crate::facts::cache::CachedOp;
 use crate::facts::elf::ElfFacts;
 use crate::facts::observed::Missing;
-use crate::facts::python::{EnvironmentKind, Package};
+use crate::facts::observed::Observed;
+use crate::facts::python::EnvironmentKind;
+use crate::facts::raw::HostPath;
 use crate::facts::torch::Torch;
 use crate::finding::{Evidence, Finding, Fix};
 use crate::model::loader::{Answer, Via};
 use crate::text::join;
 use crate::version::Dotted;
-use std::collections::BTreeMap;
 
-pub const CHECKS: &[Check] = &[
-    Check { id: "two-cuda-families", run: families },
-    Check { id: "glibcxx-not-found", run: glibcxx },
-    Check { id: "glibc-not-found", run: glibc },
-];
+pub const CHECKS: &[Check] = &[Check { id: "glibcxx-not-found", run: glibcxx }, Check { id: "glibc-not-found", run: glibc }];
 
-/// Packages whose files have the same names for two CUDA majors, by the name between `nvidia-` and `-cu12`; the second: only for 11 beside
-/// 12, since those for 13 lie in a folder of their own. Source: contents of NVIDIA's packages on PyPI.
-const SAME_FILES: &[(&str, bool)] =
-    &[("nccl", false), ("cudnn", false), ("nvshmem", false), ("cusparselt", false), ("curand", true), ("cusolver", true), ("nvtx", true)];
-
-/// `nccl` and 12 of `nvidia-nccl-cu12`.
-fn stem_and_major(name: &str) -> Option<(&str, u32)> {
-    let (stem, major) = name.strip_prefix("nvidia-")?.rsplit_once("-cu")?;
-    Some((stem, major.parse().ok()?))
+/// What one library needs: the highest of a family of versions.
+struct Need<'a> {
+    /// The op whose library it is; none for torch's own.
+    op: Option<&'a CachedOp>,
+    path: HostPath,
+    family: &'static str,
+    version: Dotted,
 }
 
-fn families(case: &Case<'_>) -> Judgement {
-    const ID: &str = "two-cuda-families";
-    let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
-    let Some(cuda) = torch.cuda else { return Ok(Verdict::not_applicable("this torch is not built for CUDA")) };
-    let Some(python) = case.python()? else { return Ok(Verdict::not_applicable("no Python")) };
-    let site = torch.path.parent();
-    let mut by_stem: BTreeMap<&str, Vec<(u32, &Package)>> = BTreeMap::new();
-    for package in python.packages.iter().filter(|package| Some(&*package.site) == site) {
-        if let Some((stem, major)) = stem_and_major(&package.name) {
-            by_stem.entry(stem).or_default().push((major, package));
-        }
-    }
-    let same_files = |stem: &str, majors: &[(u32, &Package)]| {
-        let row = SAME_FILES.iter().find(|(known, _)| *known == stem);
-        row.is_some_and(|(_, old_only)| !old_only || majors.iter().filter(|(major, _)| *major < 13).count() > 1)
+/// The highest versions of these families that torch's libraries need.
+fn of_torch<'a>(torch: &'a Torch, families: &[&'static str]) -> Vec<Need<'a>> {
+    let highest = |family: &'static str| {
+        let needs = torch.libs.iter().filter_map(|(name, elf): (&String, &ElfFacts)| Some((name, elf.highest_need(family)?)));
+        let (name, version) = needs.max_by(|(_, one), (_, other)| one.cmp(other))?;
+        Some(Need { op: None, path: torch.path.join("lib").join(name), family, version })
     };
-    let clashing: Vec<(&str, &Vec<(u32, &Package)>)> = by_stem
-        .iter()
-        .filter(|(stem, majors)| majors.len() > 1 && same_files(stem, majors))
-        .map(|(stem, majors)| (*stem, majors))
-        .collect();
-    if clashing.is_empty() {
-        return Ok(beside(torch, cuda.major, &by_stem).map_or(Verdict::Pass, Verdict::found));
-    }
-    let stems: Vec<String> = clashing.iter().map(|(stem, _)| format!("`nvidia-{stem}`")).collect();
-    let mut finding = Finding::warning(ID, format!("{} is installed for more than one CUDA major, and the copies have the same files", join(&stems)))
-        .seen(shown(torch))
-        .then("the one installed last has won, and removing one takes the files from both: torch may meet another NCCL or cuDNN than it was built for (`undefined symbol: ncclMemFree`, `CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH`)");
-    let (mut out, mut back) = (Vec::new(), Vec::new());
-    for (stem, majors) in clashing {
-        for (major, package) in majors {
-            finding = finding.seen(Evidence::new(&package.name, package.version.to_string()).at(&package.site));
-            if *major != cuda.major {
-                out.push(package.name.clone());
-            }
-        }
-        back.extend(pinned(case, torch, &format!("nvidia-{stem}")));
-    }
-    let start = [python.path.to_string(), "-m".to_owned(), "pip".to_owned()];
-    let uninstall = ["uninstall", "-y"].map(str::to_owned);
-    finding = finding.fix(
-        Fix::run(start.into_iter().chain(uninstall).chain(out), "what torch does not use; it takes the shared files with it").curing(ID),
-    );
-    if !back.is_empty() {
-        let options = ["--force-reinstall", "--no-deps"].map(str::to_owned);
-        finding = finding.fix(pip_install(case, options.into_iter().chain(back), "puts the files of torch's own back").curing(ID));
-    }
-    Ok(Verdict::found(finding.fix(Fix::advice("make a new environment: torch first, and the others in the variant for its CUDA").or(1))))
+    families.iter().filter_map(|family| highest(family)).collect()
 }
 
-/// Packages of another major that do not touch torch's files: a state.
-fn beside(torch: &Torch, own: u32, by_stem: &BTreeMap<&str, Vec<(u32, &Package)>>) -> Option<Finding> {
-    let others: Vec<&Package> = by_stem.values().flatten().filter(|(major, _)| *major != own).map(|(_, package)| *package).collect();
-    let first = others.first()?;
-    let finding = Finding::info("two-cuda-families", format!("packages of another CUDA major are beside those of torch: `{}`", first.name))
-        .seen(shown(torch))
-        .then("their libraries have other names, and one process may load both");
-    Some(
-        others
-            .iter()
-            .fold(finding, |finding, package| finding.seen(Evidence::new(&package.name, package.version.to_string()).at(&package.site))),
-    )
+/// The same of each op that the next load takes from the cache as it is: built against this very torch, nothing newer than its objects.
+fn of_cache<'a>(case: &Case<'a>, families: &[&'static str]) -> Result<Vec<Need<'a>>, Missing> {
+    let Ok(cache) = super::cache::cache(case)? else { return Ok(Vec::new()) };
+    let kept = |op: &&CachedOp| op.torch_path.as_ref() == Some(&cache.torch.path) && op.objects.iter().all(|object| !object.outdated);
+    let mut needs = Vec::new();
+    for op in cache.ops().filter(kept) {
+        let Some(library) = op.library() else { continue };
+        let path = op.path.join(&library.name);
+        let elf = match &library.elf {
+            Observed::Failed { why } => return Err(Missing { topic: "cache", why: format!("`{path}`: {why}"), failed: false }),
+            elf => elf.value(),
+        };
+        let highest = |family: &&'static str| Some(Need { op: Some(op), path: path.clone(), family, version: elf?.highest_need(family)? });
+        needs.extend(families.iter().filter_map(highest));
+    }
+    Ok(needs)
 }
 
-/// The highest version of a family that torch's libraries need, and the library that needs it.
-fn highest<'t>(torch: &'t Torch, family: &str) -> Option<(&'t String, Dotted)> {
-    let needs = torch.libs.iter().filter_map(|(name, elf): (&String, &ElfFacts)| Some((name, elf.highest_need(family)?)));
-    needs.max_by(|(_, one), (_, other)| one.cmp(other))
+/// What was built on a system of a newer libc is told by `glibc-not-found`: one cause.
+fn without_those_of_a_newer_libc<'a>(case: &Case<'a>, mut needs: Vec<Need<'a>>) -> Vec<Need<'a>> {
+    let libc = of_cache(case, &["GLIBC"]).unwrap_or_default();
+    let too_new = |need: &Need<'_>| case.facts.host.glibc.value().is_some_and(|have| *have < need.version);
+    needs.retain(|need| !libc.iter().any(|other| too_new(other) && other.path == need.path));
+    needs
+}
+
+/// What is wrong for torch, else for the ops of the cache: where torch itself does not start, no op comes into it.
+fn unmet<'n, 'a>(torch: &'n [Need<'a>], cached: &'n [Need<'a>], fits: impl Fn(&Need<'a>) -> bool) -> Vec<&'n Need<'a>> {
+    let first = torch.iter().find(|need| !fits(need));
+    first.map_or_else(|| cached.iter().filter(|need| !fits(need)).collect(), |first| vec![first])
+}
+
+/// `torch 2.7.1 needs` or `cpu_adam and fused_adam in the extension cache need`.
+fn who(torch: &Torch, unmet: &[&Need<'_>]) -> String {
+    let mut ops: Vec<String> = unmet.iter().filter_map(|need| need.op).map(|op| format!("`{}`", op.name)).collect();
+    ops.dedup();
+    match ops.len() {
+        0 => format!("torch {} needs", torch.version),
+        1 => format!("{} in the extension cache needs", join(&ops)),
+        _ => format!("{} in the extension cache need", join(&ops)),
+    }
+}
+
+fn stops(need: &Need<'_>) -> String {
+    need.op.map_or_else(|| "`import torch` stops".to_owned(), |op| format!("the load of `{}` stops", op.name))
+}
+
+/// Objects that were compiled on another system: built here they fit.
+fn built_anew(unmet: &[&Need<'_>], id: &'static str) -> Option<Fix> {
+    let mut folders: Vec<String> = unmet.iter().filter_map(|need| need.op).map(|op| op.path.to_string()).collect();
+    folders.dedup();
+    let words = ["rm", "-r"].map(str::to_owned).into_iter();
+    (!folders.is_empty()).then(|| Fix::run(words.chain(folders), "the next load builds anew, with this system's compiler").curing(id))
 }
 
 /// The gcc that brought a version of libstdc++. Source: GCC libstdc++ manual, ABI policy.
@@ -108,12 +96,11 @@ const GCC: &[(u32, u32)] = &[(21, 5), (22, 6), (24, 7), (25, 8), (28, 9), (29, 1
 fn glibcxx(case: &Case<'_>) -> Judgement {
     const ID: &str = "glibcxx-not-found";
     const LIBRARY: &str = "libstdc++.so.6";
+    const FAMILIES: [&str; 2] = ["GLIBCXX", "CXXABI"];
     let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
-    let needs: Vec<(&str, &String, Dotted)> = ["GLIBCXX", "CXXABI"]
-        .into_iter()
-        .filter_map(|family| highest(torch, family).map(|(name, version)| (family, name, version)))
-        .collect();
-    if needs.is_empty() {
+    let own = of_torch(torch, &FAMILIES);
+    let cached = of_cache(case, &FAMILIES).map(|needs| without_those_of_a_newer_libc(case, needs));
+    if own.is_empty() && cached.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(Verdict::not_applicable("torch's libraries need no version of libstdc++"));
     }
     let (path, via) = match case.process()?.torch_gets(LIBRARY) {
@@ -128,112 +115,68 @@ fn glibcxx(case: &Case<'_>) -> Judgement {
     let Some((library, elf)) = library.zip(elf) else {
         return Err(Missing { topic: "libraries", why: format!("`{path}` could not be read"), failed: false });
     };
-    for (family, by, needed) in needs {
-        let Some(offered) = elf.highest_definition(family) else {
-            return Err(Missing { topic: "libraries", why: format!("`{path}` says nothing of its versions"), failed: false });
-        };
-        if offered >= needed {
-            continue;
+    let [Some(glibcxx), Some(cxxabi)] = FAMILIES.map(|family| elf.highest_definition(family)) else {
+        return Err(Missing { topic: "libraries", why: format!("`{path}` says nothing of its versions"), failed: false });
+    };
+    let offered = |family: &str| if family == "GLIBCXX" { &glibcxx } else { &cxxabi };
+    let unmet = unmet(&own, cached.as_deref().unwrap_or_default(), |need| *offered(need.family) >= need.version);
+    let Some(highest) = unmet.iter().max_by(|one, other| (one.family, &one.version).cmp(&(other.family, &other.version))) else {
+        return cached.map(|_| Verdict::Pass);
+    };
+    let (family, needed, offered) = (highest.family, &highest.version, offered(highest.family));
+    let finding = Finding::error(
+        ID,
+        format!("{} `{family}_{needed}`, and the {LIBRARY} that loads has `{family}_{offered}` at most", who(torch, &unmet)),
+    )
+    .seen(Evidence::new("needed", format!("{family}_{needed}")).at(&highest.path))
+    .seen(Evidence::new(LIBRARY, format!("{family}_{offered}")).at(&path).from(&source(case, &path)))
+    .then(format!("{} with ``{path}: version `{family}_{needed}' not found``", stops(highest)));
+    let gcc = GCC.iter().find(|(number, _)| family == "GLIBCXX" && *number >= needed.part(2)).map(|(_, gcc)| gcc);
+    let conda = case.python()?.is_some_and(|python| python.kind == EnvironmentKind::Conda && path.starts_with(&python.prefix));
+    let fix = match via {
+        Via::LibraryPath { .. } | Via::Preloaded => taken_out(case, library, &via, ID),
+        // What the system's compiler builds would need as much again.
+        _ if conda => {
+            let package = gcc.map_or("libstdcxx-ng".to_owned(), |gcc| format!("libstdcxx-ng>={gcc}"));
+            Fix::run(["conda", "install", "-y", "-c", "conda-forge", &package], "into this environment").curing(ID)
         }
-        let finding = Finding::error(
-            ID,
-            format!("torch {} needs `{family}_{needed}`, and the {LIBRARY} that loads has `{family}_{offered}` at most", torch.version),
-        )
-        .seen(Evidence::new("needed", format!("{family}_{needed}")).at(&torch.path.join("lib").join(by)))
-        .seen(Evidence::new(LIBRARY, format!("{family}_{offered}")).at(&path).from(&source(case, &path)))
-        .then(format!("`import torch` stops with ``{path}: version `{family}_{needed}' not found``"));
-        let gcc = GCC.iter().find(|(number, _)| family == "GLIBCXX" && *number >= needed.part(2)).map(|(_, gcc)| gcc);
-        let conda = case.python()?.is_some_and(|python| python.kind == EnvironmentKind::Conda && path.starts_with(&python.prefix));
-        let fix = match via {
-            Via::LibraryPath { .. } | Via::Preloaded => taken_out(case, library, &via, ID),
-            _ if conda => {
-                let package = gcc.map_or("libstdcxx-ng".to_owned(), |gcc| format!("libstdcxx-ng>={gcc}"));
-                Fix::run(["conda", "install", "-y", "-c", "conda-forge", &package], "into this environment").curing(ID)
-            }
-            _ => Fix::advice("use a newer system or container, or a torch that was built for this one").curing(ID),
-        };
-        return Ok(Verdict::found(finding.fix(fix)));
-    }
-    Ok(Verdict::Pass)
+        _ => built_anew(&unmet, ID)
+            .unwrap_or_else(|| Fix::advice("use a newer system or container, or a torch that was built for this one").curing(ID)),
+    };
+    Ok(Verdict::found(finding.fix(fix)))
 }
 
 fn glibc(case: &Case<'_>) -> Judgement {
     const ID: &str = "glibc-not-found";
     let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
-    let Some((by, needed)) = highest(torch, "GLIBC") else {
+    let own = of_torch(torch, &["GLIBC"]);
+    let cached = of_cache(case, &["GLIBC"]);
+    if own.is_empty() && cached.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(Verdict::not_applicable("torch's libraries need no version of glibc"));
-    };
-    let Some(have) = case.facts.host.glibc.get("glibc")? else { return Ok(Verdict::not_applicable("this system has no glibc")) };
-    if *have >= needed {
-        return Ok(Verdict::Pass);
     }
-    let finding = Finding::error(ID, format!("torch {} needs glibc {needed}, and this system has {have}", torch.version))
-        .seen(Evidence::new("needed", format!("GLIBC_{needed}")).at(&torch.path.join("lib").join(by)))
+    let Some(have) = case.facts.host.glibc.get("glibc")? else { return Ok(Verdict::not_applicable("this system has no glibc")) };
+    let unmet = unmet(&own, cached.as_deref().unwrap_or_default(), |need| *have >= need.version);
+    let Some(highest) = unmet.iter().max_by(|one, other| one.version.cmp(&other.version)) else { return cached.map(|_| Verdict::Pass) };
+    let needed = &highest.version;
+    let advice = "use a container of a newer distribution (the host's driver stays as it is), or a torch that was built for this one; never replace the system's libc";
+    let finding = Finding::error(ID, format!("{} glibc {needed}, and this system has {have}", who(torch, &unmet)))
+        .seen(Evidence::new("needed", format!("GLIBC_{needed}")).at(&highest.path))
         .seen(Evidence::new("glibc", have.to_string()))
-        .then(format!("`import torch` stops with ``version `GLIBC_{needed}' not found``"))
-        .fix(Fix::advice("use a container of a newer distribution (the host's driver stays as it is), or a torch that was built for this one; never replace the system's libc").curing(ID));
+        .then(format!("{} with ``version `GLIBC_{needed}' not found``", stops(highest)))
+        .fix(built_anew(&unmet, ID).unwrap_or_else(|| Fix::advice(advice).curing(ID)));
     Ok(Verdict::found(finding))
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::super::samples::{SITE, SYSTEM_LIB, add, ask, machine, one, quiet, with_torch};
+    use super::super::sample::{SITE, SYSTEM_LIB, add, ask, elf, machine, one, op, quiet, root, with_torch};
     use super::*;
+    use crate::facts::cache::{CacheFacts, CacheRoot, CachedLibrary};
     use crate::facts::elf::VersionNeed;
-    use crate::facts::observed::Observed;
     use crate::facts::snapshot::Snapshot;
     use crate::facts::source::Source;
-    use crate::finding::{Action, Severity};
-
-    fn with_packages(packages: &[(&str, &str)]) -> Snapshot {
-        let mut facts = machine();
-        let torch = with_torch(&mut facts, "2.7.1+cu128", "12.8", &[]);
-        torch.requires = vec![("nvidia-nccl-cu12".to_owned(), "==2.26.2".to_owned())];
-        facts.pythons.value_mut().unwrap()[0].packages = packages
-            .iter()
-            .map(|(name, version)| Package { name: (*name).to_owned(), version: version.parse().unwrap(), site: SITE.into() })
-            .collect();
-        facts
-    }
-
-    #[test]
-    fn one_family_is_quiet() {
-        for packages in [
-            &[("nvidia-nccl-cu12", "2.26.2"), ("nvidia-cudnn-cu12", "9.7.1.26"), ("nvidia-cublas-cu12", "12.8.4.1")][..],
-            &[("nvidia-ml-py", "12.570.86"), ("nvidia-nccl-cu12", "2.26.2")],
-            &[],
-        ] {
-            assert!(quiet(&ask(families, &with_packages(packages))), "{packages:?}");
-        }
-    }
-
-    #[test]
-    fn two_nccls_write_over_each_other() {
-        let finding = one(ask(families, &with_packages(&[("nvidia-nccl-cu12", "2.26.2"), ("nvidia-nccl-cu13", "2.28.9")])));
-        assert_eq!(finding.severity, Severity::Warning);
-        let argv = |at: usize| match &finding.fixes[at].action {
-            Action::Run { argv, .. } => argv.join(" "),
-            other => format!("{other:?}"),
-        };
-        assert!(argv(0).ends_with("-m pip uninstall -y nvidia-nccl-cu13"), "{}", argv(0));
-        assert!(argv(1).ends_with("--no-deps nvidia-nccl-cu12==2.26.2"), "{}", argv(1));
-    }
-
-    #[test]
-    fn other_names_are_a_state() {
-        let severity = |packages: &[(&str, &str)]| one(ask(families, &with_packages(packages))).severity;
-        assert_eq!(severity(&[("nvidia-cublas-cu11", "11.10.3.66"), ("nvidia-cublas-cu12", "12.8.4.1")]), Severity::Info);
-        assert_eq!(severity(&[("nvidia-curand-cu12", "10.3.9.90"), ("nvidia-curand-cu13", "10.4.0.35")]), Severity::Info);
-        assert_eq!(severity(&[("nvidia-curand-cu11", "10.3.0.86"), ("nvidia-curand-cu12", "10.3.9.90")]), Severity::Warning);
-    }
-
-    #[test]
-    fn packages_of_another_site_do_not_touch_these() {
-        let mut facts = with_packages(&[("nvidia-nccl-cu12", "2.26.2"), ("nvidia-nccl-cu13", "2.28.9")]);
-        facts.pythons.value_mut().unwrap()[0].packages[1].site = "/usr/lib/python3/dist-packages".into();
-        assert!(quiet(&ask(families, &facts)));
-    }
+    use crate::finding::Action;
 
     fn with_needs(library: &str, versions: &[&str]) -> Snapshot {
         let mut facts = machine();
@@ -248,7 +191,7 @@ mod tests {
     fn with_libstdcxx(folder: &str, source: Source, offered: &str) -> Snapshot {
         let mut facts = with_needs("libstdc++.so.6", &["GLIBCXX_3.4.21", "GLIBCXX_3.4.29"]);
         let library = add(&mut facts, &format!("{folder}/libstdc++.so.6"), source);
-        library.elf.value_mut().unwrap().version_definitions = vec!["GLIBCXX_3.4".to_owned(), offered.to_owned()];
+        library.elf.value_mut().unwrap().version_definitions = ["GLIBCXX_3.4", offered, "CXXABI_1.3"].map(str::to_owned).into();
         facts
     }
 
@@ -288,5 +231,80 @@ mod tests {
         assert!(finding.title.ends_with("needs glibc 2.28, and this system has 2.27"), "{}", finding.title);
         facts.host.glibc = Observed::failed("unreadable");
         assert!(ask(glibc, &facts).is_err());
+    }
+
+    const ROOT: &str = "/root/.cache/torch_extensions";
+
+    /// A machine whose torch fits, and in its cache an op that needs these.
+    fn with_op(needs: &[(&str, &str)]) -> Snapshot {
+        let mut facts = with_libstdcxx(SYSTEM_LIB, Source::DefaultFolder, "GLIBCXX_3.4.30");
+        let mut library = elf("", &["libstdc++.so.6", "libc.so.6"]);
+        library.version_needs = needs
+            .iter()
+            .map(|(library, node)| VersionNeed { library: (*library).to_owned(), versions: vec![(*node).to_owned()], weak: Vec::new() })
+            .collect();
+        let op = CachedOp {
+            tag: Some("py311_cu128".to_owned()),
+            path: format!("{ROOT}/py311_cu128/cpu_adam").into(),
+            torch_path: Some(format!("{SITE}/torch").into()),
+            libraries: vec![CachedLibrary { name: "cpu_adam.so".to_owned(), elf: Observed::seen(library) }],
+            ..op("cpu_adam")
+        };
+        let root = CacheRoot {
+            path: ROOT.into(),
+            source: Source::UsualPlace,
+            exists: true,
+            writable: Observed::seen(true),
+            closed: Vec::new(),
+            ops: vec![op],
+        };
+        facts.cache = Observed::seen(CacheFacts { roots: vec![root] });
+        facts
+    }
+
+    fn of(facts: &mut Snapshot) -> &mut CachedOp {
+        &mut root(facts).ops[0]
+    }
+
+    #[test]
+    fn an_op_that_was_built_elsewhere() {
+        const LIBC: (&str, &str) = ("libc.so.6", "GLIBC_2.38");
+        const STDCXX: (&str, &str) = ("libstdc++.so.6", "GLIBCXX_3.4.32");
+        let facts = with_op(&[STDCXX]);
+        let finding = one(ask(glibcxx, &facts));
+        assert!(
+            finding.title.starts_with("`cpu_adam` in the extension cache needs `GLIBCXX_3.4.32`, and the libstdc++"),
+            "{}",
+            finding.title
+        );
+        let removed = |finding: &Finding| matches!(&finding.fixes[0].action, Action::Run { argv, .. } if argv[0] == "rm" && argv[2].ends_with("/cpu_adam"));
+        assert!(removed(&finding), "{finding:?}");
+        assert!(quiet(&ask(glibc, &facts)));
+        // Another system altogether: one cause, told once.
+        let facts = with_op(&[STDCXX, LIBC]);
+        assert!(removed(&one(ask(glibc, &facts))) && quiet(&ask(glibcxx, &facts)));
+        // What the loader takes from elsewhere has to go from there.
+        let mut facts = with_op(&[("libstdc++.so.6", "GLIBCXX_3.4.30")]);
+        let library = add(&mut facts, "/opt/app/libstdc++.so.6", Source::entry("LD_LIBRARY_PATH", 1));
+        library.elf.value_mut().unwrap().version_definitions = ["GLIBCXX_3.4.29", "CXXABI_1.3"].map(str::to_owned).into();
+        assert!(quiet(&ask(glibcxx, &facts)));
+        facts.env.set("LD_LIBRARY_PATH", "/opt/app");
+        assert!(matches!(&one(ask(glibcxx, &facts)).fixes[0].action, Action::RemovePath { .. }));
+    }
+
+    #[test]
+    fn an_op_that_is_built_anew_or_not_loaded() {
+        let with = |change: fn(&mut CachedOp)| {
+            let mut facts = with_op(&[("libstdc++.so.6", "GLIBCXX_3.4.32")]);
+            change(of(&mut facts));
+            facts
+        };
+        assert!(!quiet(&ask(glibcxx, &with(|_| {}))));
+        assert!(quiet(&ask(glibcxx, &with(|op| op.torch_path = Some("/other/torch".into())))));
+        assert!(quiet(&ask(glibcxx, &with(|op| op.tag = Some("py312_cu128".to_owned())))));
+        assert!(quiet(&ask(glibcxx, &with(|op| op.objects[0].outdated = true))));
+        assert!(quiet(&ask(glibcxx, &with(|op| op.libraries[0].name = "cpu_adam_v1.so".to_owned()))));
+        let unreadable = with(|op| op.libraries[0].elf = Observed::failed("cut short"));
+        assert!(ask(glibcxx, &unreadable).is_err() && ask(glibc, &unreadable).is_err());
     }
 }

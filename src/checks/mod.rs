@@ -16,6 +16,7 @@ mod gpu;
 mod judge;
 mod link;
 mod loader;
+mod loader_families;
 mod loader_impostor;
 mod loader_order;
 mod loader_path;
@@ -30,9 +31,6 @@ mod registry;
 mod remedy;
 #[cfg(test)]
 mod sample;
-#[cfg(test)]
-#[expect(clippy::unwrap_used, clippy::panic)]
-mod samples;
 mod setuptools;
 pub mod summary;
 mod system;

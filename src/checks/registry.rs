@@ -2,7 +2,8 @@
 
 use super::{
     Check, arch, buildtools, cache, cache_folder, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders, gpu,
-    link, loader, loader_impostor, loader_order, loader_path, loader_versions, lookup, ninja, python, setuptools, system, toolkit, torch,
+    link, loader, loader_families, loader_impostor, loader_order, loader_path, loader_versions, lookup, ninja, python, setuptools, system,
+    toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -27,6 +28,7 @@ pub const CHECKS: &[&[Check]] = &[
     loader::CHECKS,
     loader_order::CHECKS,
     loader_path::CHECKS,
+    loader_families::CHECKS,
     loader_versions::CHECKS,
     cache::CHECKS,
     cache_folder::CHECKS,

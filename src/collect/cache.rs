@@ -1,7 +1,8 @@
 //! torch's extension cache: its roots, what was built in them, and the locks in them.
 
-use super::{lock, place, search};
-use crate::facts::cache::{CacheFacts, CacheRoot, CachedObject, CachedOp, Lock};
+use super::{lock, open, place, search};
+use crate::binary::elf::summarise;
+use crate::facts::cache::{CacheFacts, CacheRoot, CachedLibrary, CachedObject, CachedOp, Lock};
 use crate::facts::observed::Observed;
 use crate::facts::raw::HostPath;
 use crate::facts::source::Source;
@@ -113,10 +114,21 @@ fn op(host: &dyn Host, path: PathBuf, tag: Option<&str>) -> Option<CachedOp> {
         tag: tag.map(str::to_owned),
         built,
         torch_path: ninja.as_deref().and_then(torch_in),
+        libraries: entries.iter().filter(is_library).filter_map(|entry| library(host, &path, entry)).collect(),
         objects: ninja.as_deref().map(|ninja| objects(host, &path, ninja)).unwrap_or_default(),
         lock,
         path: path.into(),
     })
+}
+
+fn library(host: &dyn Host, folder: &Path, entry: &Entry) -> Option<CachedLibrary> {
+    let name = entry.name.to_str()?.to_owned();
+    let read = open(host, &folder.join(&name)).map_err(|error| error.to_string());
+    let elf = match read.and_then(|file| summarise(&file).map_err(|error| error.to_string())) {
+        Ok(facts) => Observed::seen(facts),
+        Err(why) => Observed::failed(why),
+    };
+    Some(CachedLibrary { name, elf })
 }
 
 /// From the lines `build op.o: compile /path/op.cpp`.

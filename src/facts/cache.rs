@@ -1,5 +1,6 @@
 //! torch's extension cache: its possible roots, the ops built in them, and their locks.
 
+use super::elf::ElfFacts;
 use super::observed::Observed;
 use super::raw::HostPath;
 use super::source::Source;
@@ -43,8 +44,25 @@ pub struct CachedOp {
     /// comes by `-isystem`), as they are of nvcc's.
     #[serde(default)]
     pub objects: Vec<CachedObject>,
+    /// The built libraries: `fused_adam.so`, and one for each changed source (`fused_adam_v1.so`).
+    #[serde(default)]
+    pub libraries: Vec<CachedLibrary>,
     #[serde(default)]
     pub lock: Option<Lock>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CachedLibrary {
+    pub name: String,
+    #[serde(default)]
+    pub elf: Observed<ElfFacts>,
+}
+
+impl CachedOp {
+    /// What a process imports: it counts its builds from the first.
+    pub fn library(&self) -> Option<&CachedLibrary> {
+        self.libraries.iter().find(|library| library.name.strip_suffix(".so") == Some(&self.name))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

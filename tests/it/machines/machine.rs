@@ -112,6 +112,10 @@ fn cached_op(m: &Machine<'_>, op: &CachedOp) {
     if let Some(built) = op.built {
         let mut elf = m.tree.library("");
         elf.needed = ["libc10.so", "libtorch_cpu.so", "libc.so.6"].map(str::to_owned).into();
+        let of = |libc: bool| op.needs.iter().filter(|node| node.starts_with("GLIBC_") == libc).cloned().collect();
+        elf.needs = vec![("libc.so.6".to_owned(), of(true)), ("libstdc++.so.6".to_owned(), of(false))];
+        elf.needs.retain(|(_, nodes): &(String, Vec<String>)| !nodes.is_empty());
+        elf.needed.push("libstdc++.so.6".to_owned());
         let path = format!("{folder}/{name}.so");
         m.tree.file(&path, elf.bytes());
         m.tree.time(&path, built);

@@ -326,6 +326,9 @@ pub struct CachedOp {
     pub torch: Option<String>,
     /// When its lock was made.
     pub lock: Option<u64>,
+    /// Version nodes that its library needs: `GLIBCXX_3.4.32` of libstdc++, `GLIBC_2.38` of libc.
+    #[serde(default)]
+    pub needs: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

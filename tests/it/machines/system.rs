@@ -157,21 +157,22 @@ fn libraries(m: &mut Machine<'_>) {
 /// libstdc++ as this gcc brings it.
 pub fn stdcxx(m: &mut Machine<'_>, folder: &str, gcc: &str) {
     let major: u32 = gcc.split('.').next().unwrap().parse().unwrap();
-    let last = match major {
-        ..=7 => 24,
-        8 => 25,
-        9 | 10 => 28,
-        11 => 29,
-        12 => 30,
-        13 => 32,
-        14 => 33,
-        _ => 34,
+    // Source: GCC libstdc++ manual, ABI policy.
+    let (last, cxxabi) = match major {
+        ..=7 => (24, 11),
+        8 => (25, 11),
+        9 | 10 => (28, 12),
+        11 => (29, 13),
+        12 => (30, 13),
+        13 => (32, 14),
+        14 => (33, 15),
+        _ => (34, 16),
     };
     let mut library = m.tree.library("libstdc++.so.6");
     library.needed = ["libm.so.6", "libc.so.6", "libgcc_s.so.1"].map(str::to_owned).into();
     library.defines = std::iter::once("GLIBCXX_3.4".to_owned())
         .chain((1..=last).map(|n| format!("GLIBCXX_3.4.{n}")))
-        .chain((1..=last - 17).map(|n| format!("CXXABI_1.3.{n}")))
+        .chain((1..=cxxabi).map(|n| format!("CXXABI_1.3.{n}")))
         .collect();
     m.tree.file(&format!("{folder}/libstdc++.so.6.0.{last}"), library.bytes());
     m.tree.link(&format!("{folder}/libstdc++.so.6"), &format!("libstdc++.so.6.0.{last}"));

@@ -1,6 +1,6 @@
-//! Small machines for unit tests: the facts that one check asks for, and nothing else.
+//! Small machines: the facts that one check of drivers and libraries asks for, and nothing else.
 
-use super::{Case, Judgement, Purpose, Verdict};
+use crate::facts::cache::CacheFacts;
 use crate::facts::elf::{ElfFacts, ElfKind, Machine};
 use crate::facts::gpu::{DeviceNode, DriverFacts, DriverKind, GpuFacts, KernelModule, NodePolicy, PciGpu};
 use crate::facts::host::OsRelease;
@@ -10,8 +10,6 @@ use crate::facts::python::{EnvironmentKind, Interpreter};
 use crate::facts::snapshot::Snapshot;
 use crate::facts::source::Source;
 use crate::facts::torch::Torch;
-use crate::finding::Finding;
-use crate::knowledge::Knowledge;
 
 pub const SYSTEM_LIB: &str = "/usr/lib/x86_64-linux-gnu";
 pub const SITE: &str = "/opt/venv/lib/python3.11/site-packages";
@@ -24,6 +22,8 @@ pub fn machine() -> Snapshot {
     facts.host.machine = Observed::seen("x86_64".to_owned());
     facts.host.glibc = Observed::seen("2.35".parse().unwrap());
     facts.host.root = Observed::seen(false);
+    facts.env.set("HOME", "/root");
+    facts.cache = Observed::seen(CacheFacts::default());
     facts.toolkits = Observed::seen(Vec::new());
     facts.pythons = Observed::seen(Vec::new());
     facts.loader = Observed::seen(LoaderFacts {
@@ -146,6 +146,7 @@ pub fn with_torch<'a>(facts: &'a mut Snapshot, version: &str, cuda: &str, needed
         path: PYTHON.into(),
         paths: vec![PYTHON.into()],
         real: "/usr/bin/python3.11".into(),
+        version: Some("3.11.7".parse().unwrap()),
         kind: EnvironmentKind::Venv,
         prefix: "/opt/venv".into(),
         base_prefix: "/usr".into(),
@@ -174,34 +175,4 @@ pub fn wheels(without: &[&str]) -> Snapshot {
         }
     }
     facts
-}
-
-/// Asks one check, for building and running.
-pub fn ask(run: fn(&Case<'_>) -> Judgement, facts: &Snapshot) -> Judgement {
-    ask_for(run, facts, Purpose::Both)
-}
-
-pub fn ask_for(run: fn(&Case<'_>) -> Judgement, facts: &Snapshot, purpose: Purpose) -> Judgement {
-    run(&Case::new(facts, &Knowledge::embedded(), purpose, &[]))
-}
-
-/// The findings; none where it passes. Panics where the question does not arise or is undecided.
-pub fn found(judgement: Judgement) -> Vec<Finding> {
-    match judgement {
-        Ok(Verdict::Found(findings)) => findings,
-        Ok(Verdict::Pass) => Vec::new(),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The one finding.
-pub fn one(judgement: Judgement) -> Finding {
-    let mut findings = found(judgement);
-    assert_eq!(findings.len(), 1, "{findings:?}");
-    findings.remove(0)
-}
-
-/// Nothing is wrong, or the question does not arise; never undecided.
-pub fn quiet(judgement: &Judgement) -> bool {
-    matches!(judgement, Ok(Verdict::Pass | Verdict::NotApplicable(_)))
 }
