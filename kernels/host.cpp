@@ -56,17 +56,17 @@ const Kernel kernels[] = {
 
 int ds_probe_abi(void) { return DS_PROBE_ABI; }
 
-int ds_probe_open(ds_device *device, ds_failure *failure) {
+int ds_probe_open(int ordinal, ds_device *device, ds_failure *failure) {
     int major = 0, minor = 0;
     size_t free_bytes = 0, total_bytes = 0;
     CHECKED(cudaRuntimeGetVersion, (&device->runtime));
     CHECKED(cudaDriverGetVersion, (&device->driver));
     CHECKED(cudaGetDeviceCount, (&device->count));
-    CHECKED(cudaSetDevice, (0));
-    CHECKED(cudaDeviceGetAttribute, (&major, cudaDevAttrComputeCapabilityMajor, 0));
-    CHECKED(cudaDeviceGetAttribute, (&minor, cudaDevAttrComputeCapabilityMinor, 0));
-    CHECKED(cudaDeviceGetAttribute, (&device->processors, cudaDevAttrMultiProcessorCount, 0));
-    CHECKED(cudaDeviceGetAttribute, (&device->cooperative, cudaDevAttrCooperativeLaunch, 0));
+    CHECKED(cudaSetDevice, (ordinal));
+    CHECKED(cudaDeviceGetAttribute, (&major, cudaDevAttrComputeCapabilityMajor, ordinal));
+    CHECKED(cudaDeviceGetAttribute, (&minor, cudaDevAttrComputeCapabilityMinor, ordinal));
+    CHECKED(cudaDeviceGetAttribute, (&device->processors, cudaDevAttrMultiProcessorCount, ordinal));
+    CHECKED(cudaDeviceGetAttribute, (&device->cooperative, cudaDevAttrCooperativeLaunch, ordinal));
     CHECKED(cudaMemGetInfo, (&free_bytes, &total_bytes));
     device->capability = 10 * major + minor;
     device->free_bytes = free_bytes;

@@ -29,8 +29,8 @@ struct ds_device {
 
 int ds_probe_abi(void);
 
-// Makes device 0 the current one and describes it. 0, or -1 with the failure.
-int ds_probe_open(struct ds_device *device, struct ds_failure *failure);
+// Makes this device, by its number among those that the process sees, the current one and describes it. 0, or -1 with the failure.
+int ds_probe_open(int ordinal, struct ds_device *device, struct ds_failure *failure);
 
 // Runs a kernel once on a copy of `in`; the result, zero before the run, is copied to `out`. With `repeats` the kernel is then run as often
 // again, and `seconds` says how long that took. 0, or -1 with the failure.

@@ -118,7 +118,7 @@ impl Client {
         self.ask_with(request, None)
     }
 
-    fn ask_with(&self, request: &Request, first: Option<&Path>) -> Reply {
+    pub(super) fn ask_with(&self, request: &Request, first: Option<&Path>) -> Reply {
         let mut child = match self.start(request, first) {
             Ok(child) => child,
             Err(e) => return Reply::NotStarted { why: e.to_string() },

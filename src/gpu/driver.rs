@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the worker makes the link that the bindings look for")]
 #![expect(unsafe_code, reason = "foreign functions")]
 
-use super::loader;
+use super::loader::{self, Loaded};
 use super::protocol::{DriverAnswer, Trouble};
 use crate::facts::gpu::Status;
 use crate::version::CudaVersion;
@@ -10,8 +10,8 @@ use cudarc::driver::sys;
 use std::ffi::c_int;
 use std::path::Path;
 
-/// Asks the library that the loader finds under `name`. `links` is the folder in front of this process' LD_LIBRARY_PATH.
-pub fn ask(name: &str, links: Option<&Path>, init: bool) -> Result<DriverAnswer, Trouble> {
+/// Opens the library that the loader finds under `name`, for the bindings too. `links` is the folder in front of this process' LD_LIBRARY_PATH.
+pub fn open(name: &str, links: Option<&Path>) -> Result<Loaded, Trouble> {
     let library = loader::open(name, "cuDriverGetVersion")?;
     // cudarc panics over a missing function, so look first.
     // SAFETY: only looked up, never called through this type.
@@ -31,6 +31,12 @@ pub fn ask(name: &str, links: Option<&Path>, init: bool) -> Result<DriverAnswer,
     if !unsafe { sys::is_culib_present() } {
         return Err(Trouble::Unusable(format!("{name} was opened once and could not be opened again")));
     }
+    Ok(library)
+}
+
+/// Asks the library that the loader finds under `name`.
+pub fn ask(name: &str, links: Option<&Path>, init: bool) -> Result<DriverAnswer, Trouble> {
+    let library = open(name, links)?;
     let mut macro_value: c_int = 0;
     // SAFETY: the pointer is valid for the call, and the function was looked up above.
     let answered = unsafe { sys::cuDriverGetVersion(&raw mut macro_value) };

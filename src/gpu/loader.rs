@@ -81,7 +81,7 @@ impl Loaded {
         Some(symbol.into_raw() as usize)
     }
 
-    fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         self.path.as_deref().map_or_else(|| self.asked.clone(), |p| p.display().to_string())
     }
 

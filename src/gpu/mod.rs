@@ -11,4 +11,7 @@ mod loader;
 pub mod nccl;
 mod nvml;
 pub mod protocol;
+mod run;
 pub mod worker;
+
+pub use run::Kernels;

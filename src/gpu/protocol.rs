@@ -2,7 +2,7 @@
 
 use super::nccl::protocol::NcclRequest;
 use crate::facts::gpu::{CallError, Device, Library, Status};
-use crate::facts::kernel::Loaded;
+use crate::facts::kernel::{CallFailed, Gpu, Loaded, Outcome, Way};
 use crate::facts::raw::HostPath;
 use crate::version::{CudaVersion, Dotted};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,30 @@ pub enum Request {
     Load { library: HostPath, first: Vec<HostPath> },
     /// A process of the NCCL test. It answers with many lines, see [`crate::gpu::nccl::protocol`].
     Nccl(NcclRequest),
+    /// The GPUs that the driver API shows, after `cuInit`. `links` as above.
+    Devices { library: String, links: Option<HostPath> },
+    /// Runs the probe's kernels in one way on one GPU.
+    Run(RunRequest),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRequest {
+    pub way: RunWay,
+    /// CUDA's number of the GPU in the worker.
+    pub ordinal: u32,
+    /// Of the random input.
+    pub seed: u64,
+    /// At most this is copied, in bytes.
+    pub copy_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunWay {
+    /// The built library, loaded as for [`Request::Load`].
+    Runtime { library: HostPath, first: Vec<HostPath> },
+    /// Files of compiled kernels, cubins or PTX, of which one is for this GPU; through the driver API's library `driver`.
+    Images { way: Way, images: Vec<HostPath>, driver: String, links: Option<HostPath> },
 }
 
 /// What the worker found. Anything that kept it from answering at all (a signal, a hang) is told by the client instead.
@@ -35,6 +59,8 @@ pub enum Answer {
     Nvml(Box<NvmlAnswer>),
     Driver(Box<DriverAnswer>),
     Load(Loaded),
+    Devices(Box<DevicesAnswer>),
+    Run(Box<Outcome>),
     Trouble(Trouble),
 }
 
@@ -74,4 +100,14 @@ pub struct DriverAnswer {
     pub cuda: Option<CudaVersion>,
     /// What `cuInit` answered, if it was asked.
     pub init: Option<Status>,
+}
+
+/// The driver API's GPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DevicesAnswer {
+    pub library: Library,
+    /// What the driver serves.
+    pub cuda: Option<CudaVersion>,
+    /// `Err`: the call that failed.
+    pub gpus: Result<Vec<Gpu>, CallFailed>,
 }

@@ -70,6 +70,8 @@ fn answer(request: &Request) -> Answer {
     let caught = panic::catch_unwind(AssertUnwindSafe(|| match request {
         Request::Nvml { library } => nvml::ask(library).map(|a| Answer::Nvml(Box::new(a))),
         Request::Load { library, first } => kernels::load(library, first).map(Answer::Load),
+        Request::Devices { library, links } => kernels::list(library, links.as_deref()).map(|a| Answer::Devices(Box::new(a))),
+        Request::Run(request) => kernels::run(request).map(|a| Answer::Run(Box::new(a))),
         Request::Driver { library, links, init } => driver::ask(library, links.as_deref(), *init).map(|a| Answer::Driver(Box::new(a))),
         Request::Nccl(_) => Err(Trouble::Refused("it has more than one answer".to_owned())),
     }));

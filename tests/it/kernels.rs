@@ -1,6 +1,7 @@
 //! The probe's kernels: loaded and run in a child process, against fake libraries at the operating system's boundary.
 
 mod load;
+mod run;
 
 use crate::fake::compiler;
 use crate::util::{BINARY, trial_with};
@@ -21,5 +22,5 @@ fn faked(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
 }
 
 pub fn trials() -> Vec<Trial> {
-    load::trials()
+    [load::trials(), run::trials()].into_iter().flatten().collect()
 }
