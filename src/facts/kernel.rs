@@ -57,7 +57,11 @@ pub enum Listing {
         cuda: Option<CudaVersion>,
     },
     /// A call of the driver failed. The GPUs that NVML knows were then tried one by one, unless the code says that it is in vain.
-    Failed { library: Library, cuda: Option<CudaVersion>, failed: CallFailed },
+    Failed {
+        library: Library,
+        cuda: Option<CudaVersion>,
+        failed: CallFailed,
+    },
     Fault(Fault),
 }
 
@@ -107,10 +111,16 @@ pub struct WayRun {
 pub enum Outcome {
     Ran(Ran),
     /// Nothing could be started: which call failed before the first kernel.
-    Failed { failed: CallFailed },
+    Failed {
+        failed: CallFailed,
+    },
     /// Another program has the GPU, or its memory; it was left alone.
-    Busy { why: String },
-    Skipped { why: String },
+    Busy {
+        why: String,
+    },
+    Skipped {
+        why: String,
+    },
     Fault(Fault),
 }
 
@@ -140,9 +150,19 @@ pub struct KernelResult {
 pub enum KernelVerdict {
     Passed,
     /// It ran to its end, and `wrong` of its values differ from the reference; the first of them.
-    Wrong { wrong: u64, of: u64, index: u64, expected: String, got: String },
-    Failed { failed: CallFailed },
-    Skipped { why: String },
+    Wrong {
+        wrong: u64,
+        of: u64,
+        index: u64,
+        expected: String,
+        got: String,
+    },
+    Failed {
+        failed: CallFailed,
+    },
+    Skipped {
+        why: String,
+    },
 }
 
 /// A call of the CUDA runtime or of the driver that answered with an error. Both use the same numbers where it matters.

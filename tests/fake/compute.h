@@ -4,12 +4,10 @@
    KERNEL.sync         what waiting for it answers
    KERNEL.wrong        the 32-bit word of the result whose lowest bit is flipped (N.KERNEL.wrong: on device N) */
 
-static double power(int exponent) {
-    double value = 1;
-    for (; exponent > 0; exponent--) value *= 2;
-    for (; exponent < 0; exponent++) value /= 2;
-    return value;
-}
+/* ldexp is one of the few functions on doubles that the C library itself has. */
+extern double ldexp(double, int);
+
+static double power(int exponent) { return ldexp(1, exponent); }
 
 /* To a whole number, ties to even: what is below the unit falls off a double of this size. */
 static double whole(double x) {

@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn known_values() {
-        for (number, bits) in [(1.0, 0x3c00), (-2.0, 0xc000), (65504.0, 0x7bff), (65519.9, 0x7bff), (65520.0, 0x7c00), (1e9, 0x7c00), (6e-8, 1)]
+        for (number, bits) in
+            [(1.0, 0x3c00), (-2.0, 0xc000), (65504.0, 0x7bff), (65519.9, 0x7bff), (65520.0, 0x7c00), (1e9, 0x7c00), (6e-8, 1)]
         {
             assert_eq!(half(number), bits, "{number}");
         }

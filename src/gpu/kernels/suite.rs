@@ -7,6 +7,8 @@ use crate::version::Capability;
 
 /// Threads of a block.
 const BLOCK: u32 = 256;
+/// Threads of a block where there is less to do, so that all multiprocessors have some of it.
+const NARROW: u32 = 64;
 
 pub const COPY: &str = "copy";
 
@@ -109,7 +111,7 @@ fn show_bits(bytes: &[u8]) -> String {
 }
 
 fn vector_add(seed: u64, _: &About, _: u64) -> Job {
-    let n = 1 << 18;
+    let n = 1 << 16;
     let mut draw = Draw(seed);
     // Magnitudes whose sums are never subnormal, so that flags which flush those to zero change nothing.
     let values: Vec<f32> = (0..2 * n).map(|_| draw.float(24, -10, 10) as f32).collect();
@@ -142,12 +144,21 @@ fn atomics(seed: u64, _: &About, _: u64) -> Job {
         }
     }
     let expected = Expected::Values(bytes(counts, u32::to_ne_bytes));
-    Job { n, blocks: n / BLOCK, threads: BLOCK, input: bytes(values, u32::to_ne_bytes), output: 4 * 256, expected, width: 4, show: show_u32 }
+    Job {
+        n,
+        blocks: n / BLOCK,
+        threads: BLOCK,
+        input: bytes(values, u32::to_ne_bytes),
+        output: 4 * 256,
+        expected,
+        width: 4,
+        show: show_u32,
+    }
 }
 
 /// `a * b + c` in a 16-bit format. The exact result fits a double: it is rounded once, as the GPU does.
 fn fused(seed: u64, mantissa: u32, exponent: u32) -> Job {
-    let n = 1 << 16;
+    let n = 1 << 14;
     let mut draw = Draw(seed ^ 3);
     let mut operand = |low, high| -> Vec<f64> { (0..n).map(|_| draw.float(mantissa + 1, low, high)).collect() };
     let (a, b, c) = (operand(-4, 4), operand(-4, 4), operand(-6, 6));
@@ -155,13 +166,13 @@ fn fused(seed: u64, mantissa: u32, exponent: u32) -> Job {
     let results = a.iter().zip(&b).zip(&c).map(|((a, b), c)| round(a * b + c));
     let expected = Expected::Values(bytes(results, u16::to_ne_bytes));
     let input = bytes(a.iter().chain(&b).chain(&c).map(|v| round(*v)), u16::to_ne_bytes);
-    Job { n, blocks: n / BLOCK, threads: BLOCK, input, output: 2 * n as usize, expected, width: 2, show: show_bits }
+    Job { n, blocks: n / NARROW, threads: NARROW, input, output: 2 * n as usize, expected, width: 2, show: show_bits }
 }
 
 fn tensor(seed: u64, _: &About, _: u64) -> Job {
     const SIDE: usize = 16;
     const TILE: usize = SIDE * SIDE;
-    let tiles = 512;
+    let tiles = 256;
     let mut draw = Draw(seed ^ 4);
     let values: Vec<i32> = (0..tiles * 2 * TILE).map(|_| small(draw.next())).collect();
     let products = values.chunks(2 * TILE).flat_map(|pair| {
@@ -231,7 +242,7 @@ mod tests {
         let mut out = right.clone();
         out[4 * 77] ^= 1;
         let KernelVerdict::Wrong { wrong, of, index, expected, got } = job.judge(&out) else { panic!() };
-        assert_eq!((wrong, of, index), (1, 1 << 18, 77));
+        assert_eq!((wrong, of, index), (1, 1 << 16, 77));
         assert_ne!(expected, got);
         assert!(matches!(job.judge(&[]), KernelVerdict::Wrong { .. }), "nothing at all");
         let job = copy(1, &gpu(90), 1 << 10);
