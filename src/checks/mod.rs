@@ -22,6 +22,7 @@ mod loader_order;
 mod loader_path;
 mod loader_versions;
 mod lookup;
+mod nccl;
 mod ninja;
 mod precedence;
 pub mod probe;

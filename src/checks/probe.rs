@@ -78,7 +78,7 @@ fn is_newer_than_nvcc(case: &Case<'_>, failure: &Failure) -> bool {
 }
 
 /// The signature's sentence, filled in.
-fn says(case: &Case<'_>, meaning: &Meaning) -> Option<String> {
+pub fn says(case: &Case<'_>, meaning: &Meaning) -> Option<String> {
     let signature = case.know.signatures.signature.iter().find(|signature| signature.name == meaning.signature)?;
     let mut text = signature.says.to_string();
     for (name, value) in &meaning.captures {

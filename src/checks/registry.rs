@@ -2,8 +2,8 @@
 
 use super::{
     Check, arch, buildtools, cache, cache_folder, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders, gpu,
-    link, loader, loader_families, loader_impostor, loader_order, loader_path, loader_versions, lookup, ninja, python, setuptools, system,
-    toolkit, torch,
+    link, loader, loader_families, loader_impostor, loader_order, loader_path, loader_versions, lookup, nccl, ninja, python, setuptools,
+    system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -34,6 +34,7 @@ pub const CHECKS: &[&[Check]] = &[
     cache_folder::CHECKS,
     folders::CHECKS,
     system::CHECKS,
+    nccl::CHECKS,
 ];
 
 /// The place of an id in the registry, for sorting.

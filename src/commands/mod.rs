@@ -6,6 +6,8 @@ mod completions;
 mod explain;
 mod fix;
 mod list;
+mod nccl;
+pub mod nccl_test;
 mod output;
 mod overlay;
 mod probe;
@@ -33,6 +35,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Some(Command::Overlay(args)) => overlay::run(args),
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::List(args)) => list::run(args),
+        Some(Command::Nccl(args)) => nccl::run(args),
         Some(Command::Probe(args)) => probe::run(args),
         Some(Command::Snapshot(args)) => snapshot::run(args),
         Some(Command::Completions(args)) => completions::run(args),

@@ -1,6 +1,7 @@
 //! What the NCCL test did on this machine, process by process: one that opens the library, then one for each rank.
 
 use super::observed::Observed;
+use super::probe::Meaning;
 use super::raw::HostPath;
 use crate::version::{CudaVersion, Dotted};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,9 @@ use std::fmt;
 #[serde(rename_all = "kebab-case")]
 pub struct Nccl {
     pub library: Tested,
+    /// Seconds without any step after which the test is given up.
+    #[serde(default)]
+    pub patience: f64,
     /// Variables of NCCL that were in force.
     #[serde(default)]
     pub settings: Vec<Setting>,
@@ -83,6 +87,9 @@ pub struct Member {
     /// NCCL's own warnings, in order, without time, host and place in its source.
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// What the warnings mean, where a signature knows one of them.
+    #[serde(default)]
+    pub meaning: Option<Meaning>,
 }
 
 /// How a process of the test came to its end.

@@ -5,6 +5,7 @@ pub mod github;
 pub mod human;
 pub mod json;
 pub mod markdown;
+pub mod nccl;
 pub mod probe;
 pub mod sarif;
 pub mod shell;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-const RELEASE: &str = "550.144.03";
+pub const RELEASE: &str = "550.144.03";
 
 const TWO_GPUS: &str = "count 2\ndriver 550.144.03\ncuda 12040\n0.name NVIDIA H100 80GB HBM3\n0.capability 90\n0.total 85520809984\n\
                         1.name NVIDIA H100 80GB HBM3\n1.capability 90\n1.minor 1\n1.bus 00000000:2A:00.0\n";
@@ -31,7 +31,7 @@ exec "$@"
 "#;
 
 /// A namespace can be made, and no driver of this machine is in the way.
-fn namespace() -> Result<(), String> {
+pub fn namespace() -> Result<(), String> {
     compiler()?;
     program("unshare")?;
     for shows in ["/proc/driver/nvidia/version", "/dev/dxg", "/dev/nvhost-gpu"] {
@@ -44,7 +44,7 @@ fn namespace() -> Result<(), String> {
 }
 
 /// Runs the command where a kernel module of this release shows, with these folders on LD_LIBRARY_PATH.
-fn doctor(module: &str, library_path: &str, args: &[&str]) -> Output {
+pub fn under_driver(module: &str, library_path: &str, args: &[&str]) -> Output {
     let start = ["-rm", "sh", "-c", SHOW_DRIVER, "sh", module, BINARY];
     let doctor = Doctor::new([]).program("unshare").args(start).args(args);
     let doctor = if library_path.is_empty() { doctor } else { doctor.env("LD_LIBRARY_PATH", library_path) };
@@ -92,7 +92,7 @@ pub fn trials() -> Vec<Trial> {
 
 fn snapshot() {
     let fake = driver(RELEASE, TWO_GPUS, "version 12040\n");
-    let out = doctor(RELEASE, fake.path().to_str().unwrap(), &["snapshot", "--no-redact"]);
+    let out = under_driver(RELEASE, fake.path().to_str().unwrap(), &["snapshot", "--no-redact"]);
     let facts = json(&out);
     let gpu = &facts["gpu"];
     let driver = &gpu["driver"]["value"];
@@ -111,16 +111,16 @@ fn snapshot() {
 
 fn whole() {
     let fake = driver(RELEASE, TWO_GPUS, "version 12040\n");
-    let out = doctor(RELEASE, fake.path().to_str().unwrap(), &CHECK);
+    let out = under_driver(RELEASE, fake.path().to_str().unwrap(), &CHECK);
     let report = json(&out);
     assert_eq!(of_driver(&report), [""; 0], "{report:#}");
-    let human = doctor(RELEASE, fake.path().to_str().unwrap(), &["check", "--static", "--for", "run", "--color", "never"]);
+    let human = under_driver(RELEASE, fake.path().to_str().unwrap(), &["check", "--static", "--for", "run", "--color", "never"]);
     assert!(human.stdout.contains("2 x NVIDIA H100 80GB HBM3 (9.0), driver 550.144.03"), "{}", human.stdout);
 }
 
 fn mismatch() {
     let fake = driver("550.163.01", "nvmlInit_v2 18\n", "version 12040\n");
-    let out = doctor(RELEASE, fake.path().to_str().unwrap(), &CHECK);
+    let out = under_driver(RELEASE, fake.path().to_str().unwrap(), &CHECK);
     let report = json(&out);
     assert_eq!(of_driver(&report), ["nvml-driver-library-mismatch"], "{report:#}");
     let title = title(&report, "nvml-driver-library-mismatch");
@@ -135,22 +135,22 @@ fn compat() {
     std::fs::copy(older.path().join("libcuda.so.535.54.03"), compat.join("libcuda.so.535.54.03")).unwrap();
     std::os::unix::fs::symlink("libcuda.so.535.54.03", compat.join("libcuda.so.1")).unwrap();
     let path = format!("{}:{}", compat.display(), own.path().display());
-    let report = json(&doctor(RELEASE, &path, &CHECK));
+    let report = json(&under_driver(RELEASE, &path, &CHECK));
     assert_eq!(of_driver(&report), ["cuda-compat-wrong"], "{report:#}");
-    let fix = json(&doctor(RELEASE, &path, &["fix", "--for", "run", "--format", "json"]));
+    let fix = json(&under_driver(RELEASE, &path, &["fix", "--for", "run", "--format", "json"]));
     let steps = fix["result"]["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| step["fix"]["action"] == "remove-path"), "{fix:#}");
     assert_eq!(fix["result"]["remaining"], serde_json::json!([]), "without the folder the driver's own library is found");
 }
 
 fn absent() {
-    let report = json(&doctor(RELEASE, "", &CHECK));
+    let report = json(&under_driver(RELEASE, "", &CHECK));
     assert_eq!(of_driver(&report), ["libcuda-not-found", "libnvidia-ml-not-found"], "{report:#}");
 }
 
 fn crash() {
     let fake = driver(RELEASE, "nvmlInit_v2.act crash\n", "version 12040\n");
-    let out = doctor(RELEASE, fake.path().to_str().unwrap(), &CHECK);
+    let out = under_driver(RELEASE, fake.path().to_str().unwrap(), &CHECK);
     let report = json(&out);
     assert!(
         out.signal.is_none() && report["undecided"].to_string().contains("libnvidia-ml.so.1 crashed when asked (signal 11)"),
@@ -160,7 +160,7 @@ fn crash() {
 
 fn hang() {
     let fake = driver(RELEASE, "nvmlInit_v2.act hang\n", "cuDriverGetVersion.act hang\n");
-    let out = doctor(RELEASE, fake.path().to_str().unwrap(), &[&CHECK[..], &["--timeout", "0.5"]].concat());
+    let out = under_driver(RELEASE, fake.path().to_str().unwrap(), &[&CHECK[..], &["--timeout", "0.5"]].concat());
     assert!(json(&out)["undecided"].to_string().contains("libnvidia-ml.so.1 gave no answer within 0.5 s"), "{}", out.stdout);
     assert!(out.wall < Duration::from_secs(20), "{:?}", out.wall);
 }
@@ -170,7 +170,7 @@ fn junk() {
     for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
         std::fs::write(folder.path().join(name), "").unwrap();
     }
-    let report = json(&doctor(RELEASE, folder.path().to_str().unwrap(), &CHECK));
+    let report = json(&under_driver(RELEASE, folder.path().to_str().unwrap(), &CHECK));
     assert_eq!(of_driver(&report), ["libcuda-not-found", "libnvidia-ml-not-found"], "{report:#}");
     assert!(title(&report, "libcuda-not-found").contains("is no library"), "{report:#}");
 }

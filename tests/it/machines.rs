@@ -60,6 +60,15 @@ const NOT_IN_A_TREE: &[(&str, &str)] = &[
     ("cache-permission", "who will write is known of a running machine only; see `live`"),
     ("disk-full-tmp", "free space is known of a running machine only; see `live`"),
     ("shm-too-small", "as above"),
+    ("nccl-not-found", "what NCCL does is known where the test ran; see `nccl`"),
+    ("nccl-ifname-no-match", "what NCCL does is known where the test ran; see `nccl`"),
+    ("nccl-comm-id-set", "what NCCL does is known where the test ran; see `nccl`"),
+    ("nccl-no-interface", "what NCCL does is known where the test ran; see `nccl`"),
+    ("nccl-init-failed", "what NCCL does is known where the test ran; see `nccl`"),
+    ("nccl-crashed", "what NCCL does is known where the test ran; see `nccl`"),
+    ("nccl-hang", "what NCCL does is known where the test ran; see `nccl`"),
+    ("nccl-collective-failed", "what NCCL does is known where the test ran; see `nccl`"),
+    ("nccl-wrong-result", "what NCCL does is known where the test ran; see `nccl`"),
 ];
 
 /// A check that no machine has ever seen fire is not known to work.

@@ -246,7 +246,7 @@ struct Live {
 impl Live {
     fn new(rank: u32, device: Option<u32>) -> Self {
         Self {
-            member: Member { rank, device, last: None, end: End::Stopped, warnings: Vec::new() },
+            member: Member { rank, device, last: None, end: End::Stopped, warnings: Vec::new(), meaning: None },
             child: None,
             stdout: None,
             stderr: None,

@@ -9,6 +9,8 @@ choice! {
         /// gcc or clang, started by nvcc or by the build.
         Compiler,
         Linker,
+        /// NCCL's own warnings.
+        Nccl,
         /// The dynamic loader.
         Loader,
         /// The C library and the kernel: no space, no memory, no processes.
