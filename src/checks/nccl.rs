@@ -4,7 +4,7 @@ use super::probe::says;
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::nccl::{End, Member, Nccl, Op, Run, Setting, Stage, Step, result_name, size};
 use crate::facts::observed::{Missing, Observed};
-use crate::finding::{Evidence, Finding, Fix};
+use crate::finding::{Evidence, Finding, Fix, Severity};
 use crate::text::{count, join};
 
 pub const CHECKS: &[Check] = &[
@@ -47,7 +47,17 @@ fn judge(case: &Case<'_>, id: &'static str) -> Judgement {
         };
         return Err(Missing { topic: "nccl", why, failed: true });
     }
-    Ok(Verdict::of(all(case, nccl).into_iter().filter(|finding| finding.id == id).collect()))
+    let found = all(case, nccl);
+    let clear = found.iter().all(|finding| finding.severity == Severity::Info);
+    let own: Vec<Finding> = found.into_iter().filter(|finding| finding.id == id).collect();
+    // What was not reached has not been passed.
+    if own.is_empty() && !clear {
+        return Ok(Verdict::not_applicable("the test did not come to its end"));
+    }
+    if own.is_empty() && nccl.run.value().is_none() && [INIT, CRASHED, HANG, COLLECTIVE, WRONG].contains(&id) {
+        return Ok(Verdict::not_applicable("no communicator was made"));
+    }
+    Ok(Verdict::of(own))
 }
 
 fn absent(case: &Case<'_>, looked: &[String]) -> Finding {
@@ -138,7 +148,8 @@ fn fallen(case: &Case<'_>, nccl: &Nccl, member: &Member) -> Option<Finding> {
             // No device is no fault of NCCL's.
             Some(Step::Driver) if failure.code == Some(100) && alone => return None,
             Some(Step::Driver | Step::Context | Step::Memory) => {
-                let what = if alone { "no GPU can be used".to_owned() } else { format!("GPU {} cannot be used", member.device.unwrap_or(0)) };
+                let what =
+                    if alone { "no GPU can be used".to_owned() } else { format!("GPU {} cannot be used", member.device.unwrap_or(0)) };
                 let finding = Finding::error(INIT, format!("{what}: {failure}")).then("no communicator comes about without it");
                 if failure.code == Some(2) {
                     finding.fix(Fix::advice("the GPU's memory is full: `nvidia-smi` shows by whom; wait, or name others with `--devices`"))
@@ -150,9 +161,7 @@ fn fallen(case: &Case<'_>, nccl: &Nccl, member: &Member) -> Option<Finding> {
                 let title = format!("{} of {} fails on {}: {failure}", op.name(), size(bytes), name(member));
                 Finding::error(COLLECTIVE, title).then("training stops with the same error where ranks first exchange gradients")
             }
-            Some(Step::Close) => {
-                Finding::error(COLLECTIVE, format!("closing the communicator fails on {}: {failure}", name(member)))
-            }
+            Some(Step::Close) => Finding::error(COLLECTIVE, format!("closing the communicator fails on {}: {failure}", name(member))),
             Some(Step::Version | Step::UniqueId | Step::Init) => set_up(nccl, member, &failure.to_string()),
         },
     };
@@ -193,14 +202,18 @@ fn set_up(nccl: &Nccl, member: &Member, failure: &str) -> Finding {
                 .seen(Evidence::new("NCCL_SOCKET_IFNAME", setting.value.clone()).said_by(setting.source.clone()))
                 .then("no communicator comes about: torch stops with `ncclInvalidUsage` or `ncclSystemError` and `Bootstrap : no socket interface found`")
                 .fix(without(setting, IFNAME))
-                .fix(Fix::advice("or name one that is there (`ip -br addr`): an entry is the beginning of a name, `=` before it makes it the whole name, `^` excludes").or(1));
+                .fix(Fix::advice("name one that is there (`ip -br addr`): an entry is the beginning of a name, `=` before it makes it the whole name, `^` excludes").or(1));
         }
         return Finding::error(NO_INTERFACE, format!("NCCL finds no network interface that is up and has an address: {failure}"))
             .then("no communicator comes about, not even between GPUs of one machine: torch stops with `Bootstrap : no socket interface found`")
             .fix(Fix::run_as_root(["ip", "link", "set", "lo", "up"], "enough for one machine").curing(NO_INTERFACE))
-            .fix(Fix::advice("or start the container with a network: `--network=host` rather than `--network=none`").or(1));
+            .fix(Fix::advice("start the container with a network: `--network=host` rather than `--network=none`").or(1));
     }
-    let what = if member.device.is_none() { "NCCL makes no unique id".to_owned() } else { format!("NCCL makes no communicator on {}", name(member)) };
+    let what = if member.device.is_none() {
+        "NCCL makes no unique id".to_owned()
+    } else {
+        format!("NCCL makes no communicator on {}", name(member))
+    };
     Finding::error(INIT, format!("{what}: {failure}")).then("torch stops with the same error at its first collective")
 }
 
@@ -222,12 +235,12 @@ fn explained(case: &Case<'_>, nccl: &Nccl, member: &Member, mut finding: Finding
         finding = finding.seen(Evidence::new("NCCL says", said.clone()).said_by(name(member)));
     }
     let Some(meaning) = &member.meaning else { return finding };
-    if let Some(says) = says(case, meaning) {
-        finding = finding.seen(Evidence::new("which means", says));
-    }
     // The id is the meaning already.
     if [IFNAME, COMM_ID, NO_INTERFACE].contains(&finding.id) {
         return finding;
+    }
+    if let Some(says) = says(case, meaning) {
+        finding = finding.seen(Evidence::new("which means", says));
     }
     match meaning.signature.as_str() {
         "nccl-shm-full" | "nccl-shm-create" => finding
@@ -249,7 +262,8 @@ fn explained(case: &Case<'_>, nccl: &Nccl, member: &Member, mut finding: Finding
 
 /// Ranks that fell out. What only tells that a peer has gone follows from the peer's end.
 fn ranks(case: &Case<'_>, nccl: &Nccl, run: &Run) -> Option<Finding> {
-    let remote = |member: &&Member| matches!(&member.end, End::Failed(failure) if result_name(failure.code.unwrap_or(0)) == "ncclRemoteError");
+    let remote =
+        |member: &&Member| matches!(&member.end, End::Failed(failure) if result_name(failure.code.unwrap_or(0)) == "ncclRemoteError");
     let out = || run.ranks.iter().filter(|member| !matches!(member.end, End::Done | End::Stopped));
     let crashed = out().find(|member| matches!(member.end, End::Crashed { .. } | End::Ended { .. }));
     let first = crashed.or_else(|| out().find(|member| !remote(member))).or_else(|| out().next())?;
@@ -294,7 +308,8 @@ fn hang(case: &Case<'_>, nccl: &Nccl, run: &Run) -> Option<Finding> {
     } else {
         format!("{furthest} did not finish within {waited} s, though all {} arrived", count(run.ranks.len(), "rank"))
     };
-    let mut finding = Finding::error(HANG, title).then("training stops moving at its first collective, until torch's time limit of 10 minutes or more");
+    let mut finding =
+        Finding::error(HANG, title).then("training stops moving at its first collective, until torch's time limit of 10 minutes or more");
     for member in stopped() {
         finding = finding.seen(Evidence::new(name(member), format!("last at {}", stage(member))));
     }
@@ -303,7 +318,10 @@ fn hang(case: &Case<'_>, nccl: &Nccl, run: &Run) -> Option<Finding> {
     }
     if run.ranks.len() > 1 {
         for (variable, means) in [
-            ("NCCL_P2P_DISABLE", "where this passes, the direct path between the GPUs is the cause: PCIe ACS or an IOMMU, or a faulty link"),
+            (
+                "NCCL_P2P_DISABLE",
+                "where this passes, the direct path between the GPUs is the cause: PCIe ACS or an IOMMU, or a faulty link",
+            ),
             ("NCCL_SHM_DISABLE", "where this passes, /dev/shm is"),
         ] {
             if setting(nccl, variable).is_none() {
@@ -339,18 +357,27 @@ fn wrong(nccl: &Nccl, run: &Run) -> Option<Finding> {
     let first = bad.first()?;
     let ops: Vec<&str> = Op::ALL.into_iter().filter(|op| bad.iter().any(|row| row.op == *op)).map(Op::name).collect();
     let total: u64 = bad.iter().flat_map(|row| &row.wrong).map(|wrong| wrong.elements).sum();
-    let title = format!("{} gave wrong values without an error: {} in {}", join(&ops), count(usize::try_from(total).unwrap_or(usize::MAX), "element"), count(bad.len(), "operation"));
-    let mut finding = Finding::error(WRONG, title)
-        .then("gradients are corrupted silently: NaN, a loss that jumps, ranks that drift apart");
+    let title = format!(
+        "{} gave wrong values without an error: {} in {}",
+        join(&ops),
+        count(usize::try_from(total).unwrap_or(usize::MAX), "element"),
+        count(bad.len(), "operation")
+    );
+    let mut finding = Finding::error(WRONG, title).then("gradients are corrupted silently: NaN, a loss that jumps, ranks that drift apart");
     for wrong in &first.wrong {
         let what = format!("{} of {} on rank {}", first.op.name(), size(first.bytes), wrong.rank);
         let value = format!("element {} is {} instead of {}, {} wrong in all", wrong.first, wrong.got, wrong.expected, wrong.elements);
         finding = finding.seen(Evidence::new(what, value));
     }
     if run.ranks.len() > 1 && setting(nccl, "NCCL_P2P_DISABLE").is_none() {
-        finding = finding.fix(Fix::run(["env", "NCCL_P2P_DISABLE=1", "ds-doctor", "nccl"], "where this is right, the path between the GPUs corrupts data: PCIe ACS, an IOMMU, or a faulty link"));
+        finding = finding.fix(Fix::run(
+            ["env", "NCCL_P2P_DISABLE=1", "ds-doctor", "nccl"],
+            "where this is right, the path between the GPUs corrupts data: PCIe ACS, an IOMMU, or a faulty link",
+        ));
     }
-    Some(finding.fix(Fix::advice("find the pair with `ds-doctor nccl --devices 0,1` and so on, and look for Xid and AER lines: `sudo dmesg | grep -iE 'xid|aer'`")))
+    Some(finding.fix(Fix::advice(
+        "find the pair with `ds-doctor nccl --devices 0,1` and so on, and look for Xid and AER lines: `sudo dmesg | grep -iE 'xid|aer'`",
+    )))
 }
 
 /// It works here, and is a trap elsewhere.

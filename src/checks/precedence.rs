@@ -129,7 +129,10 @@ pub const RULES: &[(&[ProblemId], &[ProblemId])] = &[
     ),
     (&["module-shadowing"], &["torch-not-found"]),
     (&["missing-ninja"], &["max-jobs-ignored"]),
-    (&["libcuda-not-found", "stubs-on-loader-path", "cuda-compat-wrong", "nvml-driver-library-mismatch", "gpu-device-nodes"], &["nccl-init-failed"]),
+    (
+        &["libcuda-not-found", "stubs-on-loader-path", "cuda-compat-wrong", "nvml-driver-library-mismatch", "gpu-device-nodes"],
+        &["nccl-init-failed"],
+    ),
     (&["shm-too-small", "fabric-manager-down"], &["nccl-init-failed", "nccl-collective-failed", "nccl-crashed"]),
     (&["two-cuda-families", "nccl-system-vs-torch"], &["nccl-not-found", "nccl-init-failed", "nccl-collective-failed", "nccl-crashed"]),
 ];

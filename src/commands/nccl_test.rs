@@ -89,8 +89,7 @@ pub fn test(case: &Case<'_>, options: &Options<'_>, watch: Watch<'_>) -> anyhow:
     let chosen = chosen(case, &nccl, &options.gpus)?;
     let sizes = sizes(case, &nccl, &chosen, options.most);
     if !chosen.is_empty() && nccl.opening.end == End::Done {
-        let plan =
-            Plan { library: &nccl.library.path, driver: LIBCUDA, devices: &chosen, sizes: &sizes, limit: options.patience };
+        let plan = Plan { library: &nccl.library.path, driver: LIBCUDA, devices: &chosen, sizes: &sizes, limit: options.patience };
         nccl.run = Observed::seen(client.nccl_run(&plan, watch));
     } else if nccl.devices.value().is_some_and(|devices| !devices.is_empty()) {
         nccl.run = Observed::skipped("no GPU is idle");
@@ -117,13 +116,16 @@ fn library(case: &Case<'_>) -> Observed<Tested> {
             return Observed::skipped(format!("torch {} is not built for CUDA", torch.version));
         }
         if !needs(torch) {
-            return Observed::skipped(format!("torch {} holds its NCCL inside its own libraries, where no other program can call it", torch.version));
+            return Observed::skipped(format!(
+                "torch {} holds its NCCL inside its own libraries, where no other program can call it",
+                torch.version
+            ));
         }
     }
     let answer = if torch.is_some() { process.torch_gets(LIBRARY) } else { process.extension_gets(LIBRARY) };
     let who = if torch.is_some() { "torch" } else { "a program" };
     let (path, why) = match answer {
-        Answer::Found { path, via } | Answer::Refused { path, via, .. } => (path, format!("{who} finds it {}", words(&via))),
+        Answer::Found { path, via } | Answer::Refused { path, via, .. } => (path, format!("{who} {}", words(&via))),
         Answer::Unknown { why } => return Observed::failed(why),
         Answer::NotFound { .. } => {
             // Where the import of torch stops before, its own copy is the one it is meant to have.
@@ -146,13 +148,13 @@ fn library(case: &Case<'_>) -> Observed<Tested> {
 
 fn words(via: &Via) -> String {
     match via {
-        Via::Rpath { of } => format!("by the RPATH of `{of}`"),
-        Via::Runpath { of } => format!("by the RUNPATH of `{of}`"),
-        Via::LibraryPath { entry } => format!("in entry {entry} of LD_LIBRARY_PATH"),
-        Via::Cache => "in the loader's cache".to_owned(),
-        Via::DefaultFolder => "in a default folder".to_owned(),
-        Via::Preloaded => "in LD_PRELOAD".to_owned(),
-        Via::ByPath => "by its path".to_owned(),
+        Via::Rpath { of } => format!("finds it by the RPATH of `{of}`"),
+        Via::Runpath { of } => format!("finds it by the RUNPATH of `{of}`"),
+        Via::LibraryPath { entry } => format!("finds it in entry {entry} of LD_LIBRARY_PATH"),
+        Via::Cache => "finds it in the loader's cache".to_owned(),
+        Via::DefaultFolder => "finds it in a default folder".to_owned(),
+        Via::Preloaded => "gets it by LD_PRELOAD".to_owned(),
+        Via::ByPath => "opens it by its path".to_owned(),
     }
 }
 

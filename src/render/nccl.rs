@@ -62,7 +62,8 @@ const fn word(end: &End) -> &'static str {
 
 /// In the columns and units of nccl-tests.
 fn table(rows: &[Row]) -> Vec<String> {
-    let head = format!("{:<14}  {:>8}  {:>10}  {:>12}  {:>12}  {:>8}", "operation", "size", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "wrong");
+    let head =
+        format!("{:<14}  {:>8}  {:>10}  {:>12}  {:>12}  {:>8}", "operation", "size", "time (us)", "algbw (GB/s)", "busbw (GB/s)", "wrong");
     let body = rows.iter().map(|row| {
         let wrong: u64 = row.wrong.iter().map(|wrong| wrong.elements).sum();
         format!(
@@ -139,7 +140,9 @@ fn unique_id(nccl: &Nccl) -> bool {
 
 fn member(member: &Member) -> Value {
     let failure = match &member.end {
-        End::Failed(failure) => Some(json!({ "call": failure.call, "code": failure.code, "why": failure.why, "last_error": failure.last_error })),
+        End::Failed(failure) => {
+            Some(json!({ "call": failure.call, "code": failure.code, "why": failure.why, "last_error": failure.last_error }))
+        }
         _ => None,
     };
     json!({

@@ -53,7 +53,8 @@ fn real() -> Vec<Trial> {
             // The package's own metadata is the independent truth.
             let site = python.parent().unwrap().parent().unwrap().join("lib/python3.11/site-packages");
             let pattern = std::fs::read_dir(&site).unwrap().flatten().map(|e| e.file_name().into_string().unwrap());
-            let installed = pattern.filter_map(|n| Some(n.strip_prefix("nvidia_nccl_cu13-")?.strip_suffix(".dist-info")?.to_owned())).next().unwrap();
+            let installed =
+                pattern.filter_map(|n| Some(n.strip_prefix("nvidia_nccl_cu13-")?.strip_suffix(".dist-info")?.to_owned())).next().unwrap();
             assert_eq!((result["version"].as_str(), result["unique_id"].as_bool()), (Some(installed.as_str()), Some(true)));
             assert_eq!(result["library"]["cuda"], "13.0");
             assert!(result["library"]["path"].as_str().unwrap().ends_with("nvidia/nccl/lib/libnccl.so.2"), "{result:#}");
@@ -67,7 +68,10 @@ fn real() -> Vec<Trial> {
             assert_eq!((out.code, ids(&report)), (Some(1), vec!["nccl-ifname-no-match".to_owned()]), "{report:#}");
             let finding = &report["findings"][0];
             assert!(finding["title"].as_str().unwrap().contains("ncclInvalidUsage (5)"), "{finding:#}");
-            assert_eq!((finding["fixes"][0]["action"].as_str(), finding["fixes"][0]["name"].as_str()), (Some("unset-env"), Some("NCCL_SOCKET_IFNAME")));
+            assert_eq!(
+                (finding["fixes"][0]["action"].as_str(), finding["fixes"][0]["name"].as_str()),
+                (Some("unset-env"), Some("NCCL_SOCKET_IFNAME"))
+            );
             assert!(finding["evidence"].to_string().contains("Bootstrap : no socket interface found"), "{finding:#}");
         }),
         trial_with("nccl::real_ifname_from_a_file_is_named", torch(), |python| {
@@ -90,17 +94,24 @@ fn real() -> Vec<Trial> {
             let out = real_run(&python, &[("NCCL_COMM_ID", "127.0.0.1:4000")]);
             let report = json(&out);
             assert_eq!((out.code, report["verdict"].as_str()), (Some(0), Some("healthy")));
-            assert_eq!((report["findings"][0]["id"].as_str(), report["findings"][0]["severity"].as_str()), (Some("nccl-comm-id-set"), Some("info")));
+            assert_eq!(
+                (report["findings"][0]["id"].as_str(), report["findings"][0]["severity"].as_str()),
+                (Some("nccl-comm-id-set"), Some("info"))
+            );
         }),
         trial_with("nccl::real_namespace_without_an_interface", namespace(), move |python| {
             let report = in_namespace(&python, "");
             assert_eq!(ids(&report), ["nccl-no-interface"], "{report:#}");
             assert_eq!(report["findings"][0]["fixes"][0]["argv"], serde_json::json!(["ip", "link", "set", "lo", "up"]));
         }),
-        trial_with("nccl::real_namespace_cured_by_the_printed_command", namespace().and_then(|python| program("ip").map(|_| python)), move |python| {
-            let report = in_namespace(&python, "ip link set lo up;");
-            assert_eq!((ids(&report), report["verdict"].as_str()), (Vec::new(), Some("healthy")), "{report:#}");
-        }),
+        trial_with(
+            "nccl::real_namespace_cured_by_the_printed_command",
+            namespace().and_then(|python| program("ip").map(|_| python)),
+            move |python| {
+                let report = in_namespace(&python, "ip link set lo up;");
+                assert_eq!((ids(&report), report["verdict"].as_str()), (Vec::new(), Some("healthy")), "{report:#}");
+            },
+        ),
     ]
 }
 
@@ -143,7 +154,11 @@ fn two() {
     assert_eq!(ranks, [(Some(0), Some("done")), (Some(1), Some("done"))]);
     let machine = Machine::new(2, "", "");
     let human = machine.run(&["--color", "never"]);
-    assert!(human.stdout.contains("operation           size   time (us)  algbw (GB/s)  busbw (GB/s)     wrong\nall-reduce           8 B"), "{}", human.stdout);
+    assert!(
+        human.stdout.contains("operation           size   time (us)  algbw (GB/s)  busbw (GB/s)     wrong\nall-reduce           8 B"),
+        "{}",
+        human.stdout
+    );
     assert!(human.stdout.contains("communication between 2 GPUs: 15 operations right"), "{}", human.stdout);
     let markdown = machine.run(&["--format", "markdown"]);
     assert!(markdown.stdout.contains("```text\nNCCL      2.28.9"), "{}", markdown.stdout);
