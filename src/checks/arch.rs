@@ -289,7 +289,7 @@ fn unset(case: &Case<'_>) -> Judgement {
         return Ok(Verdict::Pass);
     }
     let finding = Finding::error(ID, format!("`{LIST}` is unset and there is no GPU to ask, so torch does not know what to build for"))
-        .seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path))
+        .seen(super::torch::shown(torch))
         .seen(Evidence::new("GPU", "none seen"))
         .then("CUDA extensions stop with `IndexError: list index out of range`; DeepSpeed 0.19 with `found no CUDA devices. Set TORCH_CUDA_ARCH_LIST or make GPUs visible.`");
     Ok(Verdict::found(set_list(case, ID).into_iter().fold(finding, Finding::fix)))

@@ -5,6 +5,7 @@ use crate::facts::observed::Missing;
 use crate::facts::python::Interpreter;
 use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
+use crate::facts::source::Source;
 use crate::facts::toolkit::{Nvcc, Toolkit};
 use crate::facts::torch::{DeepSpeed, Torch};
 use crate::knowledge::Knowledge;
@@ -71,6 +72,22 @@ impl<'a> Case<'a> {
             Some(python) => python.torch.get("torch"),
             None => Ok(None),
         }
+    }
+
+    /// A torch that is only assumed, where nothing tells which environment will get it: the one that is judged has none, and neither an
+    /// activation nor `--python` names it. What such an environment lacks says nothing; what the machine lacks does.
+    ///
+    /// # Errors
+    /// As [`Case::torch`]; and, with such a torch, that `what` is not known yet.
+    pub fn environment_of_torch(&self, what: &'static str) -> Result<(), Missing> {
+        let Some((python, torch)) = self.python()?.zip(self.torch()?) else { return Ok(()) };
+        let choice = self.python_choice();
+        let said = matches!(choice.by, Some(Source::Option { .. })) || choice.named.iter().any(|named| named.chosen);
+        if said || !model::assume::is_assumed(&torch.path) || python.package("torch").is_some() {
+            return Ok(());
+        }
+        let why = "torch is assumed, and which Python will get it is not said (`--python` says it)".to_owned();
+        Err(Missing { topic: what, why, failed: false })
     }
 
     /// # Errors

@@ -424,7 +424,7 @@ fn too_old(case: &Case<'_>) -> Judgement {
         let finding = Finding::error("gcc-too-old-for-torch", format!("the headers of torch {} need gcc {least}, and {who} is gcc {version}", torch.version))
             .about(compiler.real.to_string())
             .seen(Evidence::new("gcc", version.to_string()).at(&compiler.real).said_by(host.by.source().map_or("PATH".to_owned(), |source| source.to_string())))
-            .seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path))
+            .seen(super::torch::shown(torch))
             .then(if headers.default_standard >= 20 {
                 "compilations stop in torch's headers, which use features of C++20 that this gcc does not know".to_owned()
             } else {

@@ -169,7 +169,7 @@ fn no_nvcc(case: &Case<'_>) -> Judgement {
         None => Finding::error("no-nvcc", "there is no `nvcc` on this machine"),
     };
     if let Some(torch) = torch {
-        finding = finding.seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path).said_by("torch/version.py"));
+        finding = finding.seen(super::torch::shown(torch));
     }
     for toolkit in toolkits {
         let release = toolkit.release().map(|release| format!("of CUDA {release}, ")).unwrap_or_default();
@@ -248,7 +248,7 @@ fn differs(case: &Case<'_>) -> Judgement {
     })
     .then("`nvcc --version` shows another compiler than the one torch and DeepSpeed build with");
     if let Some(torch) = case.torch()? {
-        finding = finding.seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path).said_by("torch/version.py"));
+        finding = finding.seen(super::torch::shown(torch));
     }
     // The one that fits torch is the one to take; where neither or both do, the person has to say.
     let better = match wanted {

@@ -12,6 +12,7 @@ use crate::finding::{Evidence, Finding, Fix, Severity};
 use crate::knowledge::host::Wanted;
 use crate::knowledge::schema::deepspeed::DeepSpeedTrait;
 use crate::knowledge::schema::host::Need;
+use crate::model::assume::is_assumed;
 use crate::model::search;
 use std::path::Path;
 
@@ -83,6 +84,10 @@ fn missing_ninja(case: &Case<'_>) -> Judgement {
     if search::which(case.facts, "ninja").is_some() {
         return Ok(Verdict::not_applicable("there is one, which does not run"));
     }
+    if case.deepspeed()?.is_some_and(|deepspeed| is_assumed(&deepspeed.path)) {
+        return Ok(Verdict::not_applicable("the installation of DeepSpeed brings one along"));
+    }
+    case.environment_of_torch("ninja")?;
     // An environment that was only named may be activated before it is used.
     let named = matches!(case.python_choice().by, Some(Source::Option { .. }));
     let own =
@@ -133,7 +138,7 @@ fn without_module(case: &Case<'_>, python: &Interpreter) -> Judgement {
     let Some(deepspeed) = case.deepspeed()? else { return Ok(Verdict::Pass) };
     let needs = case.know.deepspeed_does(DeepSpeedTrait::NinjaAsProgram, &deepspeed.version) == Some(false);
     // An assumed DeepSpeed has no files, and would bring the module along.
-    let assumed = deepspeed.path.starts_with("/assumed");
+    let assumed = is_assumed(&deepspeed.path);
     if !needs || assumed || python.kind == EnvironmentKind::Conda || python.package("ninja").is_some() {
         return Ok(Verdict::Pass);
     }
@@ -256,6 +261,35 @@ mod tests {
         facts.env.set("PATH", "/shims");
         python(&mut facts).paths = vec!["/shims/python3".into()];
         silent(&facts, CHECKS, Purpose::Build);
+    }
+
+    #[test]
+    fn an_assumed_torch() {
+        let know = crate::knowledge::Knowledge::embedded();
+        let assume = |facts: &mut Snapshot, pairs: &[&str]| {
+            let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
+            crate::model::assume::software(facts, &know, &pairs).unwrap();
+        };
+        let mut bare = without_ninja();
+        python(&mut bare).packages.retain(|package| package.name != "ninja");
+        bare.env.unset("VIRTUAL_ENV");
+        assume(&mut bare, &["torch=2.6.0+cu124"]);
+        python(&mut bare).deepspeed = Observed::absent(["site"]);
+        // Nobody says that it will be this environment.
+        assert_eq!(judged(&bare, Purpose::Build, "missing-ninja").undecided.len(), 1);
+        // An activation says it, an option does, and so does a torch that is there.
+        let mut active = bare.clone();
+        active.env.set("VIRTUAL_ENV", "/venv");
+        assert_eq!(finding(&active, "missing-ninja").severity, Severity::Error);
+        let mut named = bare.clone();
+        python(&mut named).sources.push(Source::Option { name: "--python".to_owned() });
+        finding(&named, "missing-ninja");
+        let mut upgrade = bare.clone();
+        python(&mut upgrade).packages.push(super::super::sample::package("torch", "2.5.1"));
+        finding(&upgrade, "missing-ninja");
+        // DeepSpeed brings it along.
+        assume(&mut active, &["deepspeed=0.16.9"]);
+        silent(&active, CHECKS, Purpose::Build);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::facts::source::{Source, ordinal};
 use crate::finding::{Evidence, Finding, Fix, Severity};
 use crate::knowledge::host::Wanted;
 use crate::knowledge::schema::host::Need;
+use crate::model::assume::is_assumed;
 use std::path::Path;
 
 pub const CHECKS: &[Check] = &[
@@ -81,7 +82,7 @@ fn hidden(python: &Interpreter, module: &LocalModule) -> Option<HostPath> {
         "deepspeed" => python.deepspeed.value().map(|deepspeed| deepspeed.path.clone()),
         name => python.package(name).map(|package| package.site.join(name)),
     };
-    installed.filter(|installed| *installed != module.path)
+    installed.filter(|installed| *installed != module.path && !is_assumed(installed))
 }
 
 /// The current folder comes first on `sys.path` for `python -c` and `-m`, and for scripts that lie in it.
@@ -152,6 +153,7 @@ fn headers(case: &Case<'_>) -> Judgement {
     if python.header.get("python headers")?.is_some() {
         return Ok(Verdict::Pass);
     }
+    case.environment_of_torch("python headers")?;
     let series = python.version.as_ref().map(|version| version.major_minor()).unwrap_or_default();
     if by_variable(case, &series) {
         return Ok(Verdict::not_applicable("a variable names a folder of Python's headers"));

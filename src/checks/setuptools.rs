@@ -17,6 +17,14 @@ pub const CHECKS: &[Check] = &[Check { id: "python-distutils-setuptools", run: s
 const FIRST_FOR_312: [u32; 2] = [66, 1];
 
 fn setuptools(case: &Case<'_>) -> Judgement {
+    let verdict = of_environment(case)?;
+    if matches!(verdict, Verdict::Found(_)) {
+        case.environment_of_torch("packages")?;
+    }
+    Ok(verdict)
+}
+
+fn of_environment(case: &Case<'_>) -> Judgement {
     const ID: &str = "python-distutils-setuptools";
     let Some(python) = case.python()? else { return Ok(Verdict::not_applicable("no Python on PATH")) };
     let deepspeed = case.deepspeed()?;

@@ -288,7 +288,7 @@ fn standard(case: &Case<'_>) -> Judgement {
         format!("torch {} asks for C++{asked}, and nvcc {release} knows C++{known} at most", torch.version),
     )
     .seen(Evidence::new("nvcc", release.to_string()).at(&toolkit.root))
-    .seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path).said_by("torch/version.py"))
+    .seen(super::torch::shown(torch))
     .then(format!("nvcc stops with `Value 'c++{asked}' is not defined for option 'std'`"));
     Ok(Verdict::found(another(case, toolkit, "nvcc-too-old-for-cxx-standard").into_iter().fold(finding, Finding::fix)))
 }

@@ -6,6 +6,7 @@ use super::{Case, Check, Judgement, Verdict};
 use crate::facts::gpu::GpuFacts;
 use crate::facts::torch::Torch;
 use crate::finding::{Evidence, Finding, Fix};
+use crate::model::assume::is_assumed;
 use crate::model::build::{self, BuildPath, Checker, VersionCheck};
 use crate::text::join;
 use crate::version::CudaVersion;
@@ -18,9 +19,11 @@ pub const CHECKS: &[Check] = &[
     Check { id: "torch-nvcc-mismatch-minor", run: minor },
 ];
 
+/// An assumed torch has no files.
 pub fn shown(torch: &Torch) -> Evidence {
     let cuda = torch.cuda.map(|cuda| format!(", CUDA {cuda}")).unwrap_or_default();
-    Evidence::new("torch", format!("{}{cuda}", torch.version)).at(&torch.path).said_by("torch/version.py")
+    let evidence = Evidence::new("torch", format!("{}{cuda}", torch.version));
+    if is_assumed(&torch.path) { evidence.said_by("--assume") } else { evidence.at(&torch.path).said_by("torch/version.py") }
 }
 
 /// Absence alone is no fault: DeepSpeed without torch is, and whatever was asked for by name.

@@ -24,6 +24,9 @@ pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
             "this snapshot is redacted, so exports made from it would not fit the machine: take it with `ds-doctor snapshot --no-redact`"
         );
     }
+    if target.is_some() && args.subject.assume.iter().any(|pair| pair.starts_with("cuda=")) {
+        bail!("an assumed toolkit has no folder that exports could point to: leave `cuda=` out of --assume");
+    }
     let waivers: Vec<String> = waiver::load(know)?.into_iter().map(|waiver| waiver.id).collect();
     let chosen = wanted(&args.choice, know)?;
     let wanted = move |id: &'static str| chosen(id) && !waivers.iter().any(|waived| waived == id);

@@ -13,6 +13,7 @@ use crate::facts::torch::{DeepSpeed, Torch};
 use crate::knowledge::Knowledge;
 use crate::knowledge::gpu::GpuMatch;
 use crate::version::{Capability, CudaVersion, Dotted, Target};
+use std::path::Path;
 
 /// A name and how many of it: `h100*8`.
 ///
@@ -98,6 +99,11 @@ pub fn software(facts: &mut Snapshot, know: &Knowledge, pairs: &[String]) -> Res
 
 /// Where assumed things would lie.
 const NOWHERE: &str = "/assumed";
+
+/// Whether this is the place of something that is only assumed.
+pub fn is_assumed(path: &Path) -> bool {
+    path.starts_with(NOWHERE)
+}
 
 fn said(option: &str) -> Source {
     Source::Option { name: option.to_owned() }

@@ -296,6 +296,13 @@ fn assumed() {
     assert_eq!(fine["verdict"], "healthy");
     let cpu = judged(&["torch=2.6.0+cpu,cuda=12.4"]);
     assert_eq!(ids(&cpu)[0], "cpu-only-torch");
+    // What has no files is not shown as if it had.
+    let seen = mismatch["findings"][0]["evidence"].as_array().unwrap();
+    let torch = seen.iter().find(|one| one["what"] == "torch").unwrap();
+    assert_eq!((&torch["source"], torch["path"].is_null()), (&serde_json::json!("--assume"), true), "{torch:#}");
+    // And a folder that is not there is exported to nobody.
+    let exports = Doctor::new(["fix", "--print-exports", "--assume", "torch=2.6.0+cu124,cuda=12.4", "--root"]).arg(dir.path()).run();
+    assert_eq!((exports.code, exports.stdout.as_str()), (Some(2), ""), "{}", exports.stderr);
 }
 
 fn env_file() {
