@@ -56,6 +56,7 @@ pub fn join(found: &mut Vec<Finding>, shown: Vec<Finding>) {
 fn id(case: &Case<'_>, step: &Step, failure: &Failure) -> ProblemId {
     let meant = failure.meaning.as_ref().and_then(|meaning| case.know.problem(&meaning.id)).map(|problem| problem.id);
     match (meant, &failure.ended) {
+        (None | Some("missing-cxx-compiler"), End::Exit { .. }) if names_no_compiler(case, step, failure) => "cxx-env-var-malformed",
         (Some("nvcc-dropped-arch"), _) if is_newer_than_nvcc(case, failure) => "nvcc-too-old-for-gpu",
         (Some(id), _) => id,
         (None, End::Signal { .. }) => "probe-crashed",
@@ -68,6 +69,15 @@ fn id(case: &Case<'_>, step: &Step, failure: &Failure) -> ProblemId {
         },
         (None, _) => "probe-failed",
     }
+}
+
+/// nvcc says that there is no such file, and means the compiler that a variable names.
+fn names_no_compiler(case: &Case<'_>, step: &Step, failure: &Failure) -> bool {
+    let Some(named) = failure.line.strip_suffix(": No such file or directory").filter(|_| step.name == StepName::Compile) else {
+        return false;
+    };
+    let variables = ["CC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"];
+    variables.iter().filter_map(|name| case.facts.env.text(name)).any(|value| value.contains(named))
 }
 
 /// Whether the arch that nvcc refuses is above all that it has, rather than one that it has dropped.
@@ -132,9 +142,10 @@ fn then(step: &Step, failure: &Failure) -> String {
     }
 }
 
-/// As it is typed: words that a shell would change are quoted.
+/// As it is typed: words that a shell would change are quoted. The folder for temporary files is of no interest then.
 pub fn line(command: &Command) -> String {
-    let env = command.env.iter().map(|(name, value)| format!("{name}={}", quoted(&value.to_string())));
+    let env =
+        command.env.iter().filter(|(name, _)| *name != "TMPDIR").map(|(name, value)| format!("{name}={}", quoted(&value.to_string())));
     env.chain(command.argv.iter().map(|word| quoted(&word.to_string()))).collect::<Vec<_>>().join(" ")
 }
 

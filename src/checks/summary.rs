@@ -116,8 +116,11 @@ pub fn proves(case: &Case<'_>, judged: &Judged) -> String {
     let nvcc = case.nvcc().ok().flatten();
     let unread = case.torch().is_err();
     let failed = judged.undecided.iter().any(|one| one.failed);
+    let tried = case.facts.probe.value().is_some_and(crate::facts::probe::Probe::proven);
     parts.push(match (case.purpose.builds(), torch, nvcc) {
         (false, ..) => "build: not asked".to_owned(),
+        (true, None, Some(_)) if tried && !unread => "build: no torch; the toolkit compiles, links and loads".to_owned(),
+        (true, Some(_), Some(_)) if tried => "setup build and JIT: ok, a trial was compiled, linked and loaded".to_owned(),
         (true, None, _) if unread => "build: not judged, torch could not be read".to_owned(),
         (true, None, _) => "build: not judged, no torch".to_owned(),
         (true, Some(_), None) => "build: not judged, no nvcc".to_owned(),

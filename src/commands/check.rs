@@ -1,10 +1,12 @@
 //! `ds-doctor check`
 
+use super::probe::{How, try_out};
 use super::subject::{self, Subject};
 use super::{output, waiver};
 use crate::checks::{Case, Judged, judge, summary};
-use crate::cli::{CheckArgs, ChoiceArgs, FailOn, Format, Required};
+use crate::cli::{CheckArgs, ChoiceArgs, FailOn, Format, Required, SubjectArgs};
 use crate::exit::Exit;
+use crate::facts::snapshot::Snapshot;
 use crate::finding::{ProblemId, Severity};
 use crate::knowledge::Knowledge;
 use crate::render::{self, Detail, Report, Verdict};
@@ -14,11 +16,17 @@ use std::io::Write as _;
 /// # Errors
 /// Unreadable input, or a result that cannot be written.
 pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
-    let Subject { facts, know, purpose, .. } = subject::load(&args.subject)?;
+    let Subject { mut facts, know, purpose, .. } = subject::load(&args.subject)?;
     let wanted = wanted(&args.choice, &know)?;
     let required: Vec<String> = args.require.iter().map(|what| name(*what).to_owned()).collect();
     let case = Case::new(&facts, &know, purpose, &required);
     let mut judged = judge(&case, &wanted);
+    if goes_on(args) && purpose.builds() && asks_for_a_trial(&args.choice, &know, &wanted) && !settled(&judged, &know) {
+        let how = How { cache: true, keep: false, quiet: args.talk.quiet };
+        facts.probe = try_out(&subject::live(&args.subject)?, &facts, &know, &args.subject, &how);
+        judged = judge(&Case::new(&facts, &know, purpose, &required), &wanted);
+    }
+    let case = Case::new(&facts, &know, purpose, &required);
     let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&know)?, facts.taken);
     for note in expired.iter().chain(&facts.notes) {
         output::note(&args.talk, note);
@@ -29,7 +37,16 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
         Verdict::Unknown => summary::point_at_something(&case),
         _ => summary::proves(&case, &judged),
     };
-    let report = Report { command: "check", subject: summary::subject(&case), body: Vec::new(), judged, verdict, complete, waived, proves };
+    let report = Report {
+        command: "check",
+        subject: summary::subject(&case),
+        body: if args.talk.verbose { render::probe::table(&facts.probe, true) } else { Vec::new() },
+        judged,
+        verdict,
+        complete,
+        waived,
+        proves,
+    };
     let detail = match (args.talk.quiet, args.talk.verbose) {
         (true, _) => Detail::Quiet,
         (_, true) => Detail::Verbose,
@@ -38,15 +55,43 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let mut out = output::result(&args.talk)?;
     match args.format {
         Format::Human => render::human::render(&report, detail, &mut out)?,
-        Format::Json => {
-            out.write_all(render::json::Envelope::new(&report, serde_json::json!({ "subject": report.subject })).text().as_bytes())?
-        }
+        Format::Json => out.write_all(render::json::Envelope::new(&report, result(&facts, &report.subject)).text().as_bytes())?,
         Format::Markdown => render::markdown::render(&report, &mut out)?,
         Format::Github => render::github::render(&report, &mut out)?,
         Format::Sarif => out.write_all(render::sarif::text(&report, &know).as_bytes())?,
     }
     out.flush()?;
     Ok(exit(&report, args))
+}
+
+/// What was judged, and the trial where there was one.
+fn result(facts: &Snapshot, subject: &[String]) -> serde_json::Value {
+    match facts.probe.value() {
+        Some(_) => serde_json::json!({ "subject": subject, "probe": render::probe::json(&facts.probe, subject) }),
+        None => serde_json::json!({ "subject": subject }),
+    }
+}
+
+/// Only the machine as it is can be tried.
+fn goes_on(args: &CheckArgs) -> bool {
+    let SubjectArgs { from, root, env, env_file, gpu, assume, .. } = &args.subject;
+    let other = !from.is_empty() || root.is_some() || !env.is_empty() || !env_file.is_empty() || !gpu.is_empty() || !assume.is_empty();
+    !args.only_static && !other
+}
+
+/// Whether problems that a trial shows are among those that are looked for.
+fn asks_for_a_trial(choice: &ChoiceArgs, know: &Knowledge, wanted: &dyn Fn(ProblemId) -> bool) -> bool {
+    choice.only.is_empty() || know.problems().iter().any(|problem| problem.seen_in.contains(&"probe") && wanted(problem.id))
+}
+
+/// The facts alone show an error that stops a build: a trial would say nothing new.
+fn settled(judged: &Judged, know: &Knowledge) -> bool {
+    const OF_A_BUILD: &[&str] = &["toolkit", "compiler", "python", "torch", "deepspeed", "arch", "cache"];
+    let stops = |finding: &crate::finding::Finding| {
+        let topic = know.problem(finding.id).map(|problem| problem.topic);
+        finding.weight() == Severity::Error && topic.is_some_and(|topic| OF_A_BUILD.contains(&topic))
+    };
+    judged.findings.iter().any(stops)
 }
 
 fn name(what: Required) -> &'static str {

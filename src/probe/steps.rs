@@ -1,7 +1,7 @@
 //! The probe's own build: the kernels and their host half, linked and loaded.
 
 use super::cache::{self, Key};
-use super::trial::{Bench, failure, not_reached};
+use super::trial::{Bench, environment, failure, not_reached};
 use super::{KERNELS, trial};
 use crate::facts::kernel::Fault;
 use crate::facts::observed::Observed;
@@ -153,7 +153,16 @@ impl Run<'_> {
     }
 
     fn build(&self, folder: &Scratch) -> Vec<Step> {
-        let bench = Bench { host: self.host, system: self.system, know: self.know, chain: self.chain, folder, limit: self.options.limit };
+        let env = environment(self.facts, folder);
+        let bench = Bench {
+            host: self.host,
+            system: self.system,
+            know: self.know,
+            chain: self.chain,
+            folder,
+            limit: self.options.limit,
+            env: &env,
+        };
         (self.options.progress)(Phase::Compiling);
         for (name, bytes) in KERNELS {
             if let Err(error) = folder.write(name, bytes) {

@@ -2,6 +2,7 @@
 
 use crate::facts::probe::{Command, End, Failure, Outcome, Step, StepName};
 use crate::facts::raw::{HostPath, Raw};
+use crate::facts::snapshot::Snapshot;
 use crate::host::{Ended, Host, Invocation, Scratch, System};
 use crate::knowledge::Knowledge;
 use crate::logs;
@@ -28,6 +29,8 @@ pub struct Bench<'a> {
     pub folder: &'a Scratch,
     /// For each program.
     pub limit: Duration,
+    /// On top of the environment that is judged: [`environment`].
+    pub env: &'a [(OsString, OsString)],
 }
 
 /// What compiles a source.
@@ -84,6 +87,16 @@ pub fn not_reached(name: StepName, why: impl Into<String>) -> Step {
     Step { name, command: None, outcome: Outcome::NotReached { why: why.into() }, millis: 0 }
 }
 
+/// Messages in English, and the compilers' own temporary files in the folder, so that none stays when one is killed. Where TMPDIR names
+/// another place than the folder lies in, it is left as it is: nvcc does not get on with it, and that is to be seen.
+pub fn environment(facts: &Snapshot, folder: &Scratch) -> Vec<(OsString, OsString)> {
+    let mut env = vec![("LC_ALL".into(), "C".into())];
+    if facts.env.get("TMPDIR").is_none_or(|named| folder.path().parent() == Some(Path::new(named))) {
+        env.push(("TMPDIR".into(), folder.path().into()));
+    }
+    env
+}
+
 impl Bench<'_> {
     /// Compiles, and links where asked.
     pub fn run(&self, trial: &Trial) -> Vec<Step> {
@@ -137,17 +150,16 @@ impl Bench<'_> {
     /// One command in the folder. It passes when it ends well and `made` (unless empty) is there afterwards.
     pub fn command(&self, name: StepName, argv: Vec<OsString>, made: &str) -> Step {
         let begin = Instant::now();
-        let env = vec![(OsString::from("LC_ALL"), OsString::from("C"))];
         let command = Command {
             argv: argv.iter().cloned().map(Raw).collect(),
             cwd: HostPath::new(self.folder.path()),
-            env: [("LC_ALL".to_owned(), Raw::from("C"))].into(),
+            env: self.env.iter().map(|(name, value)| (name.to_string_lossy().into_owned(), Raw(value.clone()))).collect(),
         };
         let mut words = argv.into_iter();
         let what = Invocation {
             program: words.next().unwrap_or_default().into(),
             args: words.collect(),
-            env,
+            env: self.env.to_vec(),
             cwd: Some(self.folder.path().to_owned()),
             limit: self.limit,
             keep: KEPT,

@@ -131,8 +131,8 @@ impl Venv {
     }
 
     /// Only what these tests are about: compilers and toolkits of this machine are its own affair.
-    fn check(&self, purpose: &str) -> [String; 7] {
-        ["check", "--format", "json", "--for", purpose, "--only", "cache,missing-ninja"].map(str::to_owned)
+    fn check(&self, purpose: &str) -> [String; 8] {
+        ["check", "--static", "--format", "json", "--for", purpose, "--only", "cache,missing-ninja"].map(str::to_owned)
     }
 
     fn doctor(&self, program: &str) -> Doctor {

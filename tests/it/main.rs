@@ -22,6 +22,7 @@ mod machines;
 mod model;
 mod nccl;
 mod overlay;
+mod probe;
 mod util;
 mod visible;
 
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     trials.extend(model::trials());
     trials.extend(nccl::trials());
     trials.extend(overlay::trials());
+    trials.extend(probe::trials());
     trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);

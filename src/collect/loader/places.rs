@@ -21,7 +21,9 @@ const DRIVER_PLACES: &[&str] = &[
 ];
 
 pub fn folders(host: &dyn Host, default: &[PathBuf], toolkits: &[PathBuf], pythons: &[Interpreter]) -> Vec<(PathBuf, Source)> {
-    let mut found = library_path(host);
+    let mut found = of_variable(host, "LD_LIBRARY_PATH");
+    // The linker's: a name that serves `-lcudart` may lie there alone.
+    found.extend(of_variable(host, "LIBRARY_PATH"));
     for python in pythons {
         of_python(host, python, &mut found);
     }
@@ -35,12 +37,15 @@ pub fn folders(host: &dyn Host, default: &[PathBuf], toolkits: &[PathBuf], pytho
     found
 }
 
-/// Entries of LD_LIBRARY_PATH: `;` separates as `:` does. An entry with `$` (`$ORIGIN`, `$LIB`) means another folder to every program.
-fn library_path(host: &dyn Host) -> Vec<(PathBuf, Source)> {
-    let Some(value) = host.var("LD_LIBRARY_PATH").filter(|value| !value.is_empty()) else { return Vec::new() };
-    let entries = value.as_bytes().split(|b| matches!(b, b':' | b';')).enumerate().filter(|(_, entry)| !entry.contains(&b'$'));
+/// Entries of a list of library folders. In LD_LIBRARY_PATH `;` separates as `:` does, and an entry with `$` (`$ORIGIN`, `$LIB`) means
+/// another folder to every program.
+fn of_variable(host: &dyn Host, name: &str) -> Vec<(PathBuf, Source)> {
+    let Some(value) = host.var(name).filter(|value| !value.is_empty()) else { return Vec::new() };
+    let loader = name == "LD_LIBRARY_PATH";
+    let separates = |byte: &u8| *byte == b':' || (loader && *byte == b';');
+    let entries = value.as_bytes().split(separates).enumerate().filter(|(_, entry)| !loader || !entry.contains(&b'$'));
     let absolute = |entry: &[u8]| crate::collect::search::absolute(host, Path::new(OsStr::from_bytes(entry)));
-    entries.filter_map(|(at, entry)| Some((place::normal(&absolute(entry)?), Source::entry("LD_LIBRARY_PATH", at + 1)))).collect()
+    entries.filter_map(|(at, entry)| Some((place::normal(&absolute(entry)?), Source::entry(name, at + 1)))).collect()
 }
 
 fn of_python(host: &dyn Host, python: &Interpreter, found: &mut Vec<(PathBuf, Source)>) {

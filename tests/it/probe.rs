@@ -1,0 +1,423 @@
+//! Trial builds: real toolkits of the lab, and compilers that hang, die or fill the disk.
+
+use crate::util::{BINARY, Doctor, Output, lab, trial, trial_with};
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial_with("probe::pip_toolkit_links_only_with_a_name_for_cudart", lab("pip-cu130/nvidia/cu13"), |kit| pip_toolkit(&kit)),
+        trial_with("probe::whole_toolkit_with_torch_passes_and_is_not_built_twice", real(), |(kit, venv)| whole_toolkit(&kit, &venv)),
+        trial_with("probe::parts_that_are_missing", real(), |(kit, venv)| broken_toolkits(&kit, &venv)),
+        trial_with("probe::variables_that_break_a_build", real(), |(kit, venv)| broken_environments(&kit, &venv)),
+        trial("probe::nothing_to_build_with", nothing),
+        trial("probe::cache_and_what_ends_it", cache),
+        trial("probe::kept_folder_repeats_by_hand", kept),
+        trial("probe::compilers_that_hang_die_or_say_nothing", bad_compilers),
+        trial("probe::interrupted_runs_leave_nothing", interrupted),
+        trial("probe::check_stays_static", check_stays_static),
+        trial_with("probe::file_systems_noexec_and_full", namespaces(), |()| file_systems()),
+    ]
+}
+
+fn real() -> Result<(PathBuf, PathBuf), String> {
+    Ok((lab("full-cu130/nvidia/cu13")?, lab("torch-venv/bin")?))
+}
+
+fn namespaces() -> Result<(), String> {
+    let tried = Doctor::new(["-rm", "sh", "-c", "mount -t tmpfs tmpfs /mnt"]).program("unshare").run();
+    if tried.code == Some(0) { Ok(()) } else { Err("no user namespace with mounts".to_owned()) }
+}
+
+fn json(out: &Output) -> Value {
+    serde_json::from_str(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"))
+}
+
+/// Ids of errors, roots and what is folded under them.
+fn ids(out: &Output) -> Vec<String> {
+    let json = json(out);
+    let all = json["findings"].as_array().unwrap().iter();
+    all.filter(|one| one["severity"] == "error").map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn outcome(out: &Output, step: &str) -> String {
+    let json = json(out);
+    let steps = json["result"]["steps"].as_array().unwrap();
+    let step = steps.iter().find(|one| one["name"] == step).unwrap_or_else(|| panic!("no step {step}: {out:?}"));
+    step["outcome"].as_str().unwrap().to_owned()
+}
+
+fn probe(kit: &Path) -> Doctor {
+    Doctor::new(["probe", "--format", "json"]).env("CUDA_HOME", kit).timeout(Duration::from_secs(300))
+}
+
+fn passes(out: &Output) {
+    assert_eq!(out.code, Some(0), "{out:?}");
+    let json = json(out);
+    assert_eq!(json["result"]["toolchain"], "proven", "{out:?}");
+    assert_eq!(json["verdict"], "healthy");
+}
+
+/// The trial names the id, and so does the static check of the same environment.
+fn agree(kit: &Path, venv: &Path, env: &[(&str, &str)], id: &str) {
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", venv.display());
+    let with = |mut doctor: Doctor| {
+        doctor = doctor.env("CUDA_HOME", kit).env("PATH", &path).env("TORCH_CUDA_ARCH_LIST", "9.0");
+        env.iter().fold(doctor, |doctor, (name, value)| doctor.env(name, value)).timeout(Duration::from_secs(300))
+    };
+    let out = with(Doctor::new(["probe", "--format", "json"])).run();
+    assert!(ids(&out).contains(&id.to_owned()), "{id} {env:?}: {out:?}");
+    assert_eq!(out.code, Some(1));
+    let failed = ["compile", "host-compile", "link", "load"].iter().any(|step| outcome(&out, step) == "failed");
+    assert!(failed, "the trial itself failed, not only the facts: {out:?}");
+    let known = json(&out)["result"]["steps"].as_array().unwrap().iter().any(|step| step["id"].is_string());
+    let started = !out.stdout.contains("could not be started");
+    assert!(known || !started, "a signature knows the line: {out:?}");
+    let stated = ids(&with(Doctor::new(["check", "--static", "--format", "json"])).run());
+    assert!(stated.contains(&id.to_owned()), "{id} {env:?}: the facts say {stated:?}");
+}
+
+fn pip_toolkit(kit: &Path) {
+    let out = probe(kit).run();
+    assert_eq!((out.code, ids(&out)), (Some(1), vec!["linker-cannot-find-cuda-lib".to_owned()]), "{out:?}");
+    assert_eq!(["compile", "host-compile", "link", "load"].map(|step| outcome(&out, step)), ["passed", "passed", "failed", "not-reached"]);
+    assert!(out.stdout.contains("cannot find -lcudart"), "the linker's own words");
+    let stated = ids(&Doctor::new(["check", "--static", "--format", "json"]).env("CUDA_HOME", kit).run());
+    assert!(stated.contains(&"linker-cannot-find-cuda-lib".to_owned()), "{stated:?}");
+    // A name for the linker is all that is missing.
+    let names = tempfile::tempdir().unwrap();
+    symlink(kit.join("lib/libcudart.so.13"), names.path().join("libcudart.so")).unwrap();
+    passes(&probe(kit).env("LIBRARY_PATH", names.path()).env("TORCH_CUDA_ARCH_LIST", "9.0").run());
+    let stated = ids(&Doctor::new(["check", "--static", "--format", "json"]).env("CUDA_HOME", kit).env("LIBRARY_PATH", names.path()).run());
+    assert!(!stated.contains(&"linker-cannot-find-cuda-lib".to_owned()), "{stated:?}");
+}
+
+fn whole_toolkit(kit: &Path, venv: &Path) {
+    let cache = tempfile::tempdir().unwrap();
+    let with = |doctor: Doctor| {
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", venv.display());
+        let doctor = doctor.env("PATH", path).env("CUDA_HOME", kit).env("XDG_CACHE_HOME", cache.path());
+        doctor.env("TORCH_CUDA_ARCH_LIST", "9.0").timeout(Duration::from_secs(300)).run()
+    };
+    let run = || with(Doctor::new(["probe", "--format", "json"]));
+    let first = run();
+    passes(&first);
+    let result = &json(&first)["result"];
+    assert_eq!((&result["cached"], &result["targets_from"]), (&Value::from(false), &Value::from("TORCH_CUDA_ARCH_LIST")));
+    assert_eq!(result["summary"], "toolchain proven, execution not proven");
+    // Flags as torch and DeepSpeed give them.
+    let compile: Vec<String> = serde_json::from_value(result["steps"][0]["argv"].clone()).unwrap();
+    for flag in ["--expt-relaxed-constexpr", "-D__CUDA_NO_HALF_OPERATORS__", "-gencode=arch=compute_90,code=sm_90", "--use_fast_math"] {
+        assert!(compile.iter().any(|word| word == flag), "{flag}: {compile:?}");
+    }
+    let second = run();
+    passes(&second);
+    assert_eq!(json(&second)["result"]["cached"], true);
+    assert!(second.wall < Duration::from_secs(3), "{:?}", second.wall);
+    // Plain `check` goes on to it.
+    let check = with(Doctor::new(["check", "--for", "build", "--format", "json"]));
+    assert_eq!((&json(&check)["verdict"], &json(&check)["result"]["probe"]["cached"]), (&"healthy".into(), &true.into()), "{check:?}");
+    let text = with(Doctor::new(["check", "--for", "build"])).stdout;
+    assert!(text.contains("setup build and JIT: ok, a trial was compiled, linked and loaded"), "{text}");
+    let text = Doctor::new(["probe"]).env("CUDA_HOME", "/none").run();
+    assert!(text.stdout.starts_with("judged  "), "{text:?}");
+}
+
+/// A toolkit of links to a real one, without some of it.
+fn links(kit: &Path, without: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new("cp").arg("-rs").arg(kit).arg(folder.path().join("cuda")).status().unwrap();
+    assert!(made.success());
+    for name in without {
+        fs::remove_file(folder.path().join("cuda").join(name)).unwrap();
+    }
+    folder
+}
+
+fn broken_toolkits(kit: &Path, venv: &Path) {
+    for (without, id) in [
+        ("bin/cudafe++", "toolkit-incomplete"),
+        ("nvvm/bin/cicc", "toolkit-incomplete"),
+        ("include/crt/host_config.h", "toolkit-incomplete"),
+        ("include/cuda_runtime_api.h", "missing-cuda-headers"),
+    ] {
+        let folder = links(kit, &[without]);
+        agree(&folder.path().join("cuda"), venv, &[], id);
+    }
+    if let Ok(newer) = lab("pip-cu135/nvidia/cu13/nvvm/bin/cicc") {
+        let folder = links(kit, &["nvvm/bin/cicc"]);
+        symlink(newer, folder.path().join("cuda/nvvm/bin/cicc")).unwrap();
+        agree(&folder.path().join("cuda"), venv, &[], "toolkit-mixed");
+    }
+}
+
+fn broken_environments(kit: &Path, venv: &Path) {
+    let without_compiler = tempfile::tempdir().unwrap();
+    for name in ["as", "ld", "cat", "sed", "sh"] {
+        let real = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+        symlink(real.iter().find(|path| path.exists()).unwrap(), without_compiler.path().join(name)).unwrap();
+    }
+    let path = format!("{}:{}", venv.display(), without_compiler.path().display());
+    for (env, id) in [
+        (("TORCH_CUDA_ARCH_LIST", "7.0"), "nvcc-dropped-arch"),
+        (("TMPDIR", "/none/at/all"), "tmpdir-broken"),
+        (("CC", "/none/gcc-10"), "cxx-env-var-malformed"),
+        (("CC", "/usr/bin/gcc-10:/usr/bin/gcc-11"), "cxx-env-var-malformed"),
+        (("PATH", path.as_str()), "missing-cxx-compiler"),
+    ] {
+        agree(kit, venv, &[env], id);
+    }
+}
+
+fn nothing() {
+    let out = Doctor::new(["probe", "--format", "json"]).run();
+    // What this machine has in its usual places is its own affair.
+    if json(&out)["result"]["toolchain"] == "skipped" && ids(&out).is_empty() {
+        assert_eq!((out.code, &json(&out)["verdict"]), (Some(2), &Value::from("unknown")), "{out:?}");
+    }
+    let out = probe(Path::new("/none/cuda")).run();
+    assert_eq!(json(&out)["result"]["toolchain"], "skipped");
+    assert_eq!(ids(&out), ["cuda-home-wrong"], "{out:?}");
+    assert_eq!(out.code, Some(1));
+    for args in [["probe", "--root", "/"], ["probe", "--from", "/none"]] {
+        assert_eq!(Doctor::new(args).run().code, Some(2));
+    }
+}
+
+/// A toolkit and a C++ compiler of scripts, which count how often they run; what they make is real.
+struct Fake {
+    folder: tempfile::TempDir,
+}
+
+const MAKE: &str = r#"
+for word; do [ "$last" = -o ] && out=$word; last=$word; done
+[ -n "$out" ] || exit 0
+echo x >> "$COUNT"
+case " $* " in *" -shared "*) exec /usr/bin/cc -shared -o "$out" -x c /dev/null;; *) exec /usr/bin/cc -c -fPIC -o "$out" -x c /dev/null;; esac
+"#;
+
+impl Fake {
+    fn new(nvcc: &str, cxx: &str) -> Self {
+        let fake = Self { folder: tempfile::tempdir().unwrap() };
+        for folder in ["cuda/bin", "cuda/include", "cuda/lib64", "bin", "tmp", "cache"] {
+            fs::create_dir_all(fake.at(folder)).unwrap();
+        }
+        fake.script("cuda/bin/nvcc", nvcc);
+        fake.script("bin/c++", cxx);
+        fake
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn script(&self, name: &str, body: &str) {
+        fs::write(self.at(name), format!("#!/bin/sh\n{body}\n")).unwrap();
+        fs::set_permissions(self.at(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn env(&self) -> [(&'static str, String); 6] {
+        let text = |name: &str| self.at(name).to_str().unwrap().to_owned();
+        [
+            ("CUDA_HOME", text("cuda")),
+            ("PATH", format!("{}:/usr/bin:/bin", text("bin"))),
+            ("TMPDIR", text("tmp")),
+            ("XDG_CACHE_HOME", text("cache")),
+            ("COUNT", text("count")),
+            ("TORCH_CUDA_ARCH_LIST", "9.0".to_owned()),
+        ]
+    }
+
+    fn run(&self, args: &[&str], env: &[(&str, &str)]) -> Output {
+        let doctor = self.env().into_iter().fold(Doctor::new([]).args(args), |doctor, (name, value)| doctor.env(name, value));
+        env.iter().fold(doctor, |doctor, (name, value)| doctor.env(name, value)).run()
+    }
+
+    fn probe(&self, env: &[(&str, &str)]) -> Output {
+        let out = self.run(&["probe", "--format", "json", "--timeout", "20"], env);
+        assert!(self.left().is_empty(), "left behind: {:?}", self.left());
+        out
+    }
+
+    /// Names in the temporary folder.
+    fn left(&self) -> Vec<String> {
+        fs::read_dir(self.at("tmp")).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    fn runs(&self) -> usize {
+        fs::read_to_string(self.at("count")).unwrap_or_default().lines().count()
+    }
+}
+
+fn cache() {
+    let fake = Fake::new(MAKE, MAKE);
+    passes(&fake.probe(&[]));
+    assert_eq!(fake.runs(), 3, "compile, host compile, link");
+    let again = fake.probe(&[]);
+    passes(&again);
+    assert_eq!((fake.runs(), json(&again)["result"]["cached"].as_bool()), (3, Some(true)));
+    // Whatever the build is made from ends it.
+    fake.probe(&[("TORCH_CUDA_ARCH_LIST", "8.0")]);
+    assert_eq!(fake.runs(), 6);
+    fake.probe(&[("NVCC_APPEND_FLAGS", "-g")]);
+    assert_eq!(fake.runs(), 9);
+    fake.probe(&[]);
+    assert_eq!(fake.runs(), 9, "the first is still there");
+    fake.script("bin/c++", &format!("{MAKE}\n# another compiler"));
+    fake.probe(&[]);
+    assert_eq!(fake.runs(), 12);
+    fake.run(&["probe", "--no-cache"], &[]);
+    assert_eq!(fake.runs(), 15);
+    // A failure is never taken from there, and what was kept does no harm when it is damaged.
+    let entries = || fs::read_dir(fake.at("cache/ds-doctor/probe")).unwrap().map(|entry| entry.unwrap().path());
+    entries().for_each(|entry| fs::write(entry.join("result.json"), "{").unwrap());
+    passes(&fake.probe(&[]));
+    assert_eq!(fake.runs(), 18);
+    entries().for_each(|entry| fs::remove_file(entry.join("probe.so")).unwrap());
+    passes(&fake.probe(&[]));
+    assert_eq!(fake.runs(), 21);
+    // A cache that cannot be written is no fault.
+    fs::write(fake.at("file"), "").unwrap();
+    passes(&fake.probe(&[("XDG_CACHE_HOME", fake.at("file").to_str().unwrap())]));
+}
+
+fn kept() {
+    let fake = Fake::new(MAKE, MAKE);
+    let out = fake.run(&["probe", "--keep", "--format", "json"], &[]);
+    passes(&out);
+    let json = json(&out);
+    let folder = PathBuf::from(json["result"]["folder"].as_str().unwrap());
+    assert!(folder.starts_with(fake.at("tmp")) && folder.join("probe.so").is_file() && folder.join("probe.cu").is_file());
+    let argv: Vec<String> = serde_json::from_value(json["result"]["steps"][2]["argv"].clone()).unwrap();
+    fs::remove_file(folder.join("probe.so")).unwrap();
+    let mut again = Command::new(&argv[0]);
+    again.args(&argv[1..]).current_dir(&folder).envs(fake.env());
+    assert!(again.status().unwrap().success() && folder.join("probe.so").is_file(), "{argv:?}");
+    let text = fake.run(&["probe", "-v"], &[]).stdout;
+    assert!(text.contains("LC_ALL=C c++ host.o probe.o -shared"), "{text}");
+}
+
+fn bad_compilers() {
+    // Hangs, and its helper with it.
+    let mark = "31.4159265";
+    let fake = Fake::new(&format!("sleep {mark} & sleep {mark}"), MAKE);
+    let begin = Instant::now();
+    let out = fake.run(&["probe", "--format", "json", "--timeout", "1"], &[]);
+    assert_eq!(ids(&out), ["probe-timeout"], "{out:?}");
+    assert!(begin.elapsed() < Duration::from_secs(10) && fake.left().is_empty());
+    assert!(!alive(mark), "a helper is still running");
+    for (nvcc, cxx, id) in [
+        ("kill -SEGV $$", MAKE, "probe-crashed"),
+        ("exit 0", MAKE, "probe-failed"),
+        ("exit 3", MAKE, "probe-failed"),
+        ("echo 'probe.cu(3): error: something new' >&2; exit 2", MAKE, "probe-failed"),
+        (
+            "yes 'a warning' | head -c 300000; echo 'nvcc fatal   : Unsupported gpu architecture '\\''compute_90'\\''' >&2; exit 1",
+            MAKE,
+            "nvcc-dropped-arch",
+        ),
+        ("echo 'c++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1", MAKE, "compile-oom"),
+        (MAKE, "printf '\\377\\376\\033[2J: error: odd bytes\\n' >&2; exit 1", "probe-failed"),
+    ] {
+        let out = Fake::new(nvcc, cxx).probe(&[]);
+        assert!(ids(&out).contains(&id.to_owned()), "{nvcc}: {out:?}");
+        assert_eq!(out.code, Some(1));
+        assert!(!out.stdout.contains('\u{1b}'), "{out:?}");
+    }
+    // A file that is there and cannot be started.
+    let fake = Fake::new(MAKE, MAKE);
+    fs::write(fake.at("bin/c++"), "").unwrap();
+    assert_eq!(fake.probe(&[]).code, Some(1));
+}
+
+/// Whether a process whose command line has this text is running.
+fn alive(text: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok()).any(|line| String::from_utf8_lossy(&line).contains(text))
+}
+
+fn interrupted() {
+    for (at, signal) in [Signal::INT, Signal::TERM, Signal::HUP].into_iter().enumerate() {
+        let mark = format!("27.18281{at}");
+        let fake = Fake::new(&format!("touch \"$COUNT.began\"; sleep {mark} & sleep {mark}"), MAKE);
+        let start = |ignored: bool| {
+            let script = if ignored { "trap '' HUP; exec \"$@\"" } else { "exec \"$@\"" };
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", script, "sh", BINARY, "probe", "--timeout", "4"]).envs(fake.env()).env("HOME", fake.at("tmp"));
+            command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap()
+        };
+        let wait = || {
+            let begin = Instant::now();
+            while !fake.at("count.began").exists() {
+                assert!(begin.elapsed() < Duration::from_secs(30));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        let mut child = start(false);
+        wait();
+        assert!(!fake.left().is_empty(), "it works in a folder");
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()), "it ends as any program does");
+        assert!(fake.left().is_empty() && !alive(&mark), "{:?}", fake.left());
+        // As under nohup: it goes on to its own end.
+        if signal == Signal::HUP {
+            fs::remove_file(fake.at("count.began")).unwrap();
+            let mut child = start(true);
+            wait();
+            rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+            assert_eq!(child.wait().unwrap().code(), Some(1));
+        }
+    }
+}
+
+/// Without a trial where the machine as it is is not what is asked about, or the facts settle it.
+fn check_stays_static() {
+    let fake = Fake::new(MAKE, MAKE);
+    let args = [&["--static"][..], &["--env", "A=b"], &["--gpu", "h100"], &["--only", "no-gpu"], &["--for", "run"], &["--for", "build"]];
+    for more in args {
+        let out = fake.run(&[&["check", "--format", "json"][..], more].concat(), &[]);
+        assert!(json(&out)["result"]["probe"].is_null(), "{more:?}");
+    }
+    assert!(ids(&fake.run(&["check", "--for", "build", "--format", "json"], &[])).contains(&"toolkit-incomplete".to_owned()));
+    assert_eq!(fake.runs(), 0);
+}
+
+/// Mounts and runs; the doctor's answer is the output.
+const MOUNTED: &str = r#"mount -t tmpfs -o "$OPTIONS" tmpfs "$AT" || exit 99; shift 0; exec "$DOCTOR" probe --format json"#;
+
+fn file_systems() {
+    let mounted = |fake: &Fake, options: &str, at: &str, env: &[(&str, &str)]| {
+        let doctor = Doctor::new(["-rm", "/bin/sh", "-c", MOUNTED]).program("unshare");
+        let doctor = fake.env().into_iter().fold(doctor, |doctor, (name, value)| doctor.env(name, value));
+        let doctor = env.iter().fold(doctor, |doctor, (name, value)| doctor.env(name, value));
+        doctor.env("OPTIONS", options).env("AT", fake.at(at)).env("DOCTOR", BINARY).run()
+    };
+    // torch does not load from TMPDIR: no harm is done, and it is said.
+    let fake = Fake::new(MAKE, MAKE);
+    let out = mounted(&fake, "noexec", "tmp", &[]);
+    passes(&out);
+    assert!(json(&out)["result"]["notes"].to_string().contains("noexec"), "{out:?}");
+    // The cache too.
+    let fake = Fake::new(MAKE, MAKE);
+    fs::create_dir_all(fake.at("all/tmp")).unwrap();
+    let all = fake.at("all");
+    let out = mounted(&fake, "noexec", "all", &[("TMPDIR", all.to_str().unwrap()), ("XDG_CACHE_HOME", all.to_str().unwrap())]);
+    assert!(ids(&out).contains(&"tmp-noexec".to_owned()), "{out:?}");
+    assert_eq!(out.code, Some(1));
+    // Full, by the compiler's own output or before it starts.
+    let fill = r#"head -c 10000000 /dev/zero > "$TMPDIR/x" 2>/dev/null; for word; do [ "$last" = -o ] && out=$word; last=$word; done
+        head -c 100000 /dev/zero > "$out" || { echo "<built-in>: fatal error: when writing output to $out: No space left on device" >&2; exit 1; }"#;
+    let fake = Fake::new(fill, MAKE);
+    let out = mounted(&fake, "size=1m", "tmp", &[]);
+    assert!(ids(&out).contains(&"disk-full-tmp".to_owned()), "{out:?}");
+    let fake = Fake::new(MAKE, MAKE);
+    let out = mounted(&fake, "size=4k", "tmp", &[]);
+    assert!(ids(&out).contains(&"disk-full-tmp".to_owned()), "{out:?}");
+}
