@@ -292,6 +292,12 @@ pub struct FixArgs {
     /// Print only shell statements, for eval
     #[arg(long, conflicts_with = "format")]
     pub print_exports: bool,
+    /// Do what is your own and can be undone: make the overlay, move stale locks and stale builds of torch's cache out of the way
+    #[arg(long, conflicts_with_all = ["print_exports", "overlay", "from", "root", "env", "env_file", "assume"])]
+    pub apply: bool,
+    /// With --apply: only say what would be done
+    #[arg(long, requires = "apply")]
+    pub dry_run: bool,
     /// Point to this overlay, where it is whole and healthy (see `ds-doctor overlay`)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "root"])]
     pub overlay: Option<PathBuf>,
@@ -313,6 +319,7 @@ Examples:
   eval \"$(ds-doctor fix --print-exports)\"
   ds-doctor fix --print-exports --shell fish | source
   eval \"$(ds-doctor fix --print-exports --overlay ~/.local/share/ds-doctor/overlay)\"
+  ds-doctor fix --apply --dry-run
   ds-doctor fix --format github-env >> \"$GITHUB_ENV\"
   ds-doctor fix --format dockerfile
 

@@ -41,6 +41,22 @@ impl<'a> Cache<'a> {
         ops.iter().filter(|op| op.tag == self.folder.tag)
     }
 
+    /// Locks that wait for nobody, and how that is known. None for a torch whose locks are no files that must go.
+    pub fn stale_locks(&self, case: &Case<'a>) -> Vec<(&'a CachedOp, &'a Lock, String)> {
+        if case.know.torch_does(TorchTrait::LockIsFlock, &self.torch.version) {
+            return Vec::new();
+        }
+        let place = self.place(case);
+        self.ops().filter_map(|op| op.lock.as_ref().and_then(|lock| Some((op, lock, proof(case, lock, place)?)))).collect()
+    }
+
+    /// Ops built against the torch that stood in this one's place before it.
+    pub fn stale_ops(&self) -> Vec<&'a CachedOp> {
+        let Some(installed) = self.torch.installed else { return Vec::new() };
+        let of_this = |op: &&CachedOp| op.torch_path.as_ref() == Some(&self.torch.path);
+        self.ops().filter(of_this).filter(|op| kept(op).is_some_and(|made| made < installed)).collect()
+    }
+
     /// The file system that it lies on.
     pub fn place(&self, case: &Case<'a>) -> Option<&'a WorkFolder> {
         case.facts.host.folders.iter().find(|folder| folder.purpose == FolderPurpose::Cache && folder.path == self.folder.root)
@@ -68,16 +84,14 @@ fn stale_lock(case: &Case<'_>) -> Judgement {
     if case.know.torch_does(TorchTrait::LockIsFlock, &cache.torch.version) {
         return Ok(Verdict::not_applicable("this torch leaves its lock files behind, and they say nothing"));
     }
-    let place = cache.place(case);
     let (mut findings, mut doubt) = (Vec::new(), None);
     for op in cache.ops() {
-        let Some(lock) = &op.lock else { continue };
-        let Some(proof) = proof(case, lock, place) else {
-            if !matches!(lock.in_use, Observed::Seen { .. }) {
-                doubt = doubt.or(lock.in_use.get("lock").err().map(|missing| (op, missing)));
-            }
-            continue;
-        };
+        let Some(lock) = op.lock.as_ref().filter(|lock| !matches!(lock.in_use, Observed::Seen { .. })) else { continue };
+        if proof(case, lock, cache.place(case)).is_none() {
+            doubt = doubt.or(lock.in_use.get("lock").err().map(|missing| (op, missing)));
+        }
+    }
+    for (op, lock, proof) in cache.stale_locks(case) {
         let log = case.know.torch_does(TorchTrait::LogsThroughLogger, &cache.torch.version);
         let then = if log {
             "every load of the op waits for this file to go, for ever and without a word".to_owned()
@@ -121,10 +135,7 @@ fn stale_objects(case: &Case<'_>) -> Judgement {
         Err(verdict) => return Ok(verdict),
     };
     let Some(installed) = cache.torch.installed else { return Ok(Verdict::not_applicable("when torch was installed is not known")) };
-    let stale: Vec<&CachedOp> = cache
-        .ops()
-        .filter(|op| op.torch_path.as_ref() == Some(&cache.torch.path) && kept(op).is_some_and(|made| made < installed))
-        .collect();
+    let stale = cache.stale_ops();
     let Some(first) = stale.first() else { return Ok(Verdict::Pass) };
     let folder = HostPath::new(first.path.parent().unwrap_or(&first.path));
     let names: Vec<String> = stale.iter().map(|op| format!("`{}`", op.name)).collect();

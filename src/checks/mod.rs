@@ -38,6 +38,7 @@ mod system;
 mod toolkit;
 mod torch;
 
+pub use cache::cache;
 pub use case::{Case, Purpose};
 pub use judge::{Judged, Undecided, judge};
 pub use precedence::{RULES, fold};

@@ -1,7 +1,7 @@
 //! `ds-doctor fix`
 
 use super::check::wanted;
-use super::{output, overlay, subject, waiver};
+use super::{apply, output, overlay, subject, waiver};
 use crate::checks::{Case, Plan, judge, prove_after, summary};
 use crate::cli::{FixArgs, FixFormat, Shell, TalkArgs};
 use crate::exit::Exit;
@@ -40,6 +40,12 @@ pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
         overlay::healthy(&subject, &given, dir)?;
     }
     let plan = prove_after(given, facts, know, subject.purpose, &[], &wanted);
+    if args.apply {
+        if target.is_some() {
+            bail!("--apply goes with --format human and json: what it does is no export");
+        }
+        return apply::run(args, &case, &plan);
+    }
     let mut out = output::result(&args.talk)?;
     let exit = match target {
         Some(target) => printed(args, &plan, facts, target, &mut out)?,

@@ -1,5 +1,6 @@
 //! One file per command: opens what the user named, calls the rest, prints.
 
+mod apply;
 mod arch_list;
 mod check;
 mod completions;

@@ -3,7 +3,7 @@
 use super::output;
 use super::subject::Subject;
 use crate::checks::{Case, Purpose, Step, after, best_toolkit, judge};
-use crate::cli::{ListingFormat, OverlayAction, OverlayArgs, OverlayCreateArgs, OverlayDirArgs};
+use crate::cli::{ListingFormat, OverlayAction, OverlayArgs, OverlayCreateArgs, OverlayDirArgs, TalkArgs};
 use crate::collect;
 use crate::exit::Exit;
 use crate::facts::raw::HostPath;
@@ -197,9 +197,29 @@ fn packages(host: &dyn Host, case: &Case<'_>, toolkit: &Toolkit) -> Vec<PathBuf>
     folders
 }
 
-fn create(args: &OverlayCreateArgs) -> anyhow::Result<Exit> {
-    let know = Knowledge::embedded();
-    let dir = folder(args.dir.as_deref(), &Live::new())?;
+/// Makes the usual overlay, or with `dry_run` only says where it would be.
+///
+/// # Errors
+/// As `overlay create`.
+pub fn make_usual(python: Option<&Path>, dry_run: bool) -> anyhow::Result<(PathBuf, Option<Done>)> {
+    let dir = folder(None, &Live::new())?;
+    usable_name(&dir)?;
+    let args = OverlayCreateArgs {
+        dir: None,
+        toolkit: None,
+        python: python.map(Path::to_owned),
+        dry_run,
+        format: ListingFormat::Human,
+        talk: TalkArgs::default(),
+    };
+    let draft = draft(&args, &dir, &Knowledge::embedded())?;
+    let done = if dry_run { None } else { Some(make(&dir, &draft.manifest)?) };
+    Ok((dir, done))
+}
+
+/// # Errors
+/// For a folder that nvcc, torch or ninja would take apart.
+fn usable_name(dir: &Path) -> anyhow::Result<()> {
     if let Some(byte) = dir.as_os_str().as_bytes().iter().find(|byte| byte.is_ascii_whitespace() || b":'\"\\$".contains(byte)) {
         bail!(
             "`{}` holds `{}`, which builds do not take in CUDA_HOME: name another folder",
@@ -207,6 +227,13 @@ fn create(args: &OverlayCreateArgs) -> anyhow::Result<Exit> {
             char::from(*byte).escape_default()
         );
     }
+    Ok(())
+}
+
+fn create(args: &OverlayCreateArgs) -> anyhow::Result<Exit> {
+    let know = Knowledge::embedded();
+    let dir = folder(args.dir.as_deref(), &Live::new())?;
+    usable_name(&dir)?;
     let draft = draft(args, &dir, &know)?;
     let done = if args.dry_run { None } else { Some(make(&dir, &draft.manifest)?) };
     let left = if args.dry_run { Vec::new() } else { judged(args, &dir, &know) };

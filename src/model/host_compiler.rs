@@ -170,7 +170,8 @@ pub fn nvcc_folders(facts: &Snapshot, home: &CudaHome) -> Vec<PathBuf> {
         None => home.nvcc().map(|path| path.0),
     };
     let bin = run.and_then(|run| run.parent().map(Path::to_owned));
-    let own = bin.iter().flat_map(|bin| [bin.join("../nvvm/bin"), bin.clone()]);
+    // Where `bin` is a real folder, as it nearly always is, `..` is the folder that its path names.
+    let own = bin.iter().flat_map(|bin| bin.parent().map(|home| home.join("nvvm/bin")).into_iter().chain([bin.clone()]));
     own.chain(search::path_folders(facts)).collect()
 }
 
@@ -330,6 +331,10 @@ mod tests {
         let own = [PROGRAMS, &["/cuda/bin/gcc"]].concat();
         let own = machine("13.0.88", &own, &[]);
         assert_eq!(told(&own, BuildPath::Setup), (vec!["gcc".to_owned()], Some("/cuda/bin/gcc".to_owned()), ChosenBy::ToolkitBin));
+        // Its profile puts `nvvm/bin` first of all.
+        let both = [PROGRAMS, &["/cuda/bin/gcc", "/cuda/nvvm/bin/gcc"]].concat();
+        let both = machine("13.0.88", &both, &[]);
+        assert_eq!(told(&both, BuildPath::Setup).1.unwrap(), "/cuda/nvvm/bin/gcc");
     }
 
     #[test]

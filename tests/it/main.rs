@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests make files and run programs")]
 
+mod apply;
 mod binary;
 mod collect_cache;
 mod collect_host;
@@ -32,6 +33,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args = Arguments::from_args();
     let mut trials = Vec::new();
+    trials.extend(apply::trials());
     trials.extend(binary::trials());
     trials.extend(collect_cache::trials());
     trials.extend(collect_host::trials());

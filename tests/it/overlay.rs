@@ -21,6 +21,8 @@ pub fn trials() -> Vec<Trial> {
         }),
         trial_with("overlay::a_toolkit_without_its_parts_is_refused", lab("pip-nvcc-alone/nvidia/cu13"), |kit| refused(&kit)),
         trial_with("overlay::exports_point_to_it", both("pip-cu130/nvidia/cu13"), |(kit, venv)| exports(&kit, &venv)),
+        trial_with("overlay::a_gcc_that_nvcc_takes_is_found_by_nvcc_alone", newer_gcc(), |tree| older_gcc(&tree)),
+        trial_with("overlay::condas_layout_is_put_right", cxx("pip-cu130/nvidia/cu13"), |kit| conda(&kit)),
         trial("overlay::nothing_to_make_it_from", nothing),
         trial("overlay::folders_that_builds_cannot_use", unusable_names),
     ]
@@ -28,6 +30,15 @@ pub fn trials() -> Vec<Trial> {
 
 fn both(kit: &str) -> Result<(PathBuf, PathBuf), String> {
     Ok((lab(kit)?, lab("torch-venv")?))
+}
+
+/// Debian's CUDA 11.8 takes gcc 11 at most.
+fn newer_gcc() -> Result<PathBuf, String> {
+    let tree = lab("deb-cuda118")?;
+    let version = Command::new("/usr/bin/gcc").arg("-dumpversion").output().map_err(|_| "no /usr/bin/gcc".to_owned())?;
+    let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
+    let major: u32 = version.split('.').next().unwrap_or_default().parse().unwrap_or(0);
+    if major > 11 { Ok(tree) } else { Err(format!("/usr/bin/gcc is {version}, which CUDA 11.8 takes")) }
 }
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -193,6 +204,118 @@ fn exports(kit: &Path, venv: &Path) {
     assert!(out.code == Some(2) && out.stdout.is_empty() && out.stderr.contains("not whole"), "{out:?}");
     let out = say(kit, &path, &["fix", "--print-exports", "--overlay", kit.to_str().unwrap()]);
     assert!(out.code == Some(2) && out.stdout.is_empty(), "{out:?}");
+}
+
+fn links(from: &Path, names: &[&str], into: &Path) {
+    fs::create_dir_all(into).unwrap();
+    for name in names {
+        symlink(from.join(name), into.join(name)).unwrap();
+    }
+}
+
+/// In the form of NVIDIA's own.
+const PROFILE: &str = "TOP = $(_HERE_)/..\nCICC_PATH = $(TOP)/nvvm/bin\nNVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice\n\
+    PATH += $(CICC_PATH):$(_HERE_):\nINCLUDES += \"-I$(TOP)/$(_TARGET_DIR_)/include\" $(_SPACE_)\n\
+    LIBRARIES =+ $(_SPACE_) \"-L$(TOP)/$(_TARGET_DIR_)/lib$(_TARGET_SIZE_)/stubs\" \"-L$(TOP)/$(_TARGET_DIR_)/lib$(_TARGET_SIZE_)\"\n";
+
+/// NVIDIA's layout made of links to the Debian packages, without Debian's script that picks a gcc.
+fn older_gcc(tree: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let (kit, debian) = (dir.path().join("cuda"), tree.join("usr/lib/nvidia-cuda-toolkit"));
+    links(&debian.join("bin"), &["nvcc", "crt"], &kit.join("bin"));
+    links(&tree.join("usr/bin"), &["ptxas", "fatbinary", "cudafe++", "nvlink"], &kit.join("bin"));
+    links(&debian.join("bin"), &["cicc"], &kit.join("nvvm/bin"));
+    links(&debian, &["libdevice"], &kit.join("nvvm"));
+    fs::write(kit.join("bin/nvcc.profile"), PROFILE).unwrap();
+    // Debian's `include` has the headers of its C library too.
+    fs::create_dir(kit.join("include")).unwrap();
+    for entry in fs::read_dir(tree.join("usr/include")).unwrap() {
+        let name = entry.unwrap().file_name();
+        if !Path::new("/usr/include").join(&name).exists() {
+            symlink(tree.join("usr/include").join(&name), kit.join("include").join(&name)).unwrap();
+        }
+    }
+    let libraries = tree.join("usr/lib/x86_64-linux-gnu");
+    links(&libraries, &["libcudart.so", "libcudart_static.a", "libcudadevrt.a"], &kit.join("lib64"));
+    let programs = dir.path().join("path");
+    fs::create_dir(&programs).unwrap();
+    for name in ["gcc-11", "g++-11"] {
+        symlink(tree.join(format!("usr/bin/x86_64-linux-gnu-{name}")), programs.join(name)).unwrap();
+    }
+    let source = "#include <vector>\n__global__ void one(int* p) { *p = 1; }\n\
+                  int start(int* p) { std::vector<int> v{1}; one<<<1, 1>>>(p); return v[0]; }\n";
+    fs::write(dir.path().join("k.cu"), source).unwrap();
+    let compile =
+        |home: &Path| run(&home.join("bin/nvcc"), &["-gencode=arch=compute_80,code=sm_80", "-c", "k.cu", "-o", "k.o"], dir.path());
+    let (fine, said) = compile(&kit);
+    assert!(!fine && said.contains("unsupported GNU version"), "the toolkit as it is: {said}");
+    let path = format!("{}:{PATH}", programs.display());
+    let overlay = dir.path().join("o");
+    let say = |home: &Path, args: &[&str]| Doctor::new([]).args(args).env("CUDA_HOME", home).env("PATH", &path).run();
+    let list = ["check", "--static", "--assume", "torch=2.1.0+cu118", "--gpu", "a100", "--only", "gcc-too-new-for-nvcc"];
+    let before = say(&kit, &list);
+    assert!(before.code == Some(1) && before.stdout.contains("ds-doctor overlay create"), "{before:?}");
+    let out = say(&kit, &["overlay", "create", overlay.to_str().unwrap()]);
+    assert!(out.code == Some(0) && out.stdout.contains("where only nvcc looks"), "{out:?}");
+    // The plain PATH: nothing but the overlay leads to that gcc.
+    let (fine, said) = compile(&overlay);
+    assert!(fine, "{said}");
+    let comment = run(Path::new("/usr/bin/readelf"), &["-p", ".comment", "k.o"], dir.path()).1;
+    assert!(comment.contains("11."), "{comment}");
+    assert!(!overlay.join("bin/gcc").exists() && !overlay.join("bin/g++").exists());
+    let after = say(&overlay, &list);
+    assert_eq!(after.code, Some(0), "{after:?}");
+    let again = say(&overlay, &["overlay", "create", overlay.to_str().unwrap()]);
+    assert!(again.stdout.starts_with("nothing to change"), "{again:?}");
+}
+
+/// conda keeps headers and libraries under `targets`, and everything else it has in the same `bin` and `lib`.
+fn conda(kit: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let prefix = dir.path().join("conda");
+    let target = prefix.join("targets/x86_64-linux");
+    links(&kit.join("bin"), &["nvcc", "nvcc.profile", "crt", "ptxas", "fatbinary", "cudafe++", "nvlink"], &prefix.join("bin"));
+    links(kit, &["nvvm"], &prefix);
+    links(kit, &["include"], &target);
+    links(&kit.join("lib"), &["libcudart.so.13", "libcudadevrt.a", "libcudart_static.a"], &target.join("lib"));
+    symlink("libcudart.so.13", target.join("lib/libcudart.so")).unwrap();
+    for (file, text) in [
+        ("conda-meta/history", ""),
+        ("bin/python3", "#!/bin/sh\n"),
+        ("bin/x86_64-conda-linux-gnu-g++", "#!/bin/sh\n"),
+        ("include/openssl/ssl.h", ""),
+        ("lib/libssl.so.3", "x"),
+        ("lib/libcurl.so.4", "x"),
+        ("lib/libnccl.so.2", "x"),
+    ] {
+        fs::create_dir_all(prefix.join(file).parent().unwrap()).unwrap();
+        fs::write(prefix.join(file), text).unwrap();
+    }
+    let overlay = dir.path().join("o");
+    let out = doctor(&prefix, dir.path(), &["overlay", "create", overlay.to_str().unwrap()]);
+    assert_eq!(out.code, Some(0), "{out:?}");
+    for absent in ["bin/python3", "bin/x86_64-conda-linux-gnu-g++", "include/openssl", "lib64/libssl.so.3", "lib64/libcurl.so.4", "targets"]
+    {
+        assert!(overlay.join(absent).symlink_metadata().is_err(), "{absent}");
+    }
+    for present in ["include/cuda.h", "lib64/libcudart.so", "lib64/libnccl.so", "bin/ptxas", "nvvm/bin/cicc"] {
+        assert!(overlay.join(present).exists(), "{present}");
+    }
+    fs::write(dir.path().join("k.cu"), "#include <cuda_runtime_api.h>\n__global__ void one(int* p) { *p = 1; }\nextern \"C\" int start() { int v; return cudaRuntimeGetVersion(&v); }\n").unwrap();
+    let nvcc = overlay.join("bin/nvcc");
+    let (fine, said) = run(&nvcc, &["-gencode=arch=compute_90,code=sm_90", "-Xcompiler", "-fPIC", "-c", "k.cu", "-o", "k.o"], dir.path());
+    assert!(fine, "{said}");
+    let cxx = Path::new("/usr/bin/c++");
+    let link = |home: &Path| run(cxx, &["k.o", "-shared", &format!("-L{}/lib64", home.display()), "-lcudart", "-o", "k.so"], dir.path());
+    assert!(!link(&prefix).0);
+    let (fine, said) = link(&overlay);
+    assert!(fine, "{said}");
+    let out = doctor(
+        &overlay,
+        dir.path(),
+        &["check", "--static", "--assume", "torch=2.11.0+cu130", "--only", "conda-targets-layout,linker-cannot-find-cuda-lib"],
+    );
+    assert_eq!(out.code, Some(0), "{out:?}");
 }
 
 /// torch's packages are of CUDA 13.0, this toolkit is of 13.5.
