@@ -1,6 +1,6 @@
 //! Headers and libraries that builds need from the toolkit, where builds look for them.
 
-use super::remedy::{as_root, best_toolkit, install_toolkit, overlay, pip_install, system, use_toolkit};
+use super::remedy::{as_root, best_toolkit, install_toolkit, overlay, pip_toolkit, system, use_toolkit};
 use super::toolkit::picked;
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::raw::HostPath;
@@ -175,9 +175,8 @@ fn package_has_header(case: &Case<'_>, toolkit: &Toolkit, header: &str) -> bool 
     let own = |package: &Toolkit| package.includes.iter().find(|folder| folder.is(&package.root.join("include"))).cloned();
     let seen = all.iter().filter_map(|package| own(package)).any(|folder| folder.headers.iter().any(|name| name == header));
     let named = || {
-        let row = PACKAGES.iter().find(|(stem, ..)| header.starts_with(stem));
         let major = toolkit.release().map(|release| release.major).filter(|major| *major < 13);
-        row.zip(major).is_some_and(|((_, pip, _), major)| python.package(&format!("{pip}-cu{major}")).is_some())
+        package_of(header).zip(major).is_some_and(|(package, major)| python.package(&format!("{}-cu{major}", package.pip)).is_some())
     };
     seen || (!all.is_empty() && named())
 }
@@ -208,36 +207,45 @@ fn found_by_variable(case: &Case<'_>, header: &str) -> bool {
         .any(|folder| folder.headers.iter().any(|name| name == header) && in_variable(case, INCLUDE_VARIABLES, |entry| folder.is(entry)))
 }
 
-/// The packages that hold what is missing, by header or library: stem, name in NVIDIA's Python packages of CUDA 13, name in NVIDIA's deb
-/// and rpm repository and on conda.
-const PACKAGES: &[(&str, &str, &str)] = &[
-    ("cublas", "nvidia-cublas", "libcublas-dev"),
-    ("cusparse", "nvidia-cusparse", "libcusparse-dev"),
-    ("cusolver", "nvidia-cusolver", "libcusolver-dev"),
-    ("curand", "nvidia-curand", "libcurand-dev"),
-    ("cuda_profiler_api", "nvidia-cuda-profiler-api", "cuda-profiler-api"),
-    ("nv/target", "nvidia-cuda-cccl", "cuda-cccl"),
-    ("cuda", "nvidia-cuda-runtime", "cuda-cudart-dev"),
+/// The packages that hold what is missing, by the start of the header's name.
+struct Package {
+    stem: &'static str,
+    /// The extra of NVIDIA's Python package `cuda-toolkit` that brings it, from CUDA 13 on.
+    part: &'static str,
+    /// NVIDIA's own Python package of it.
+    pip: &'static str,
+    /// In NVIDIA's deb and rpm repositories and on conda.
+    dev: &'static str,
+}
+
+const PACKAGES: &[Package] = &[
+    Package { stem: "cublas", part: "cublas", pip: "nvidia-cublas", dev: "libcublas-dev" },
+    Package { stem: "cusparse", part: "cusparse", pip: "nvidia-cusparse", dev: "libcusparse-dev" },
+    Package { stem: "cusolver", part: "cusolver", pip: "nvidia-cusolver", dev: "libcusolver-dev" },
+    Package { stem: "curand", part: "curand", pip: "nvidia-curand", dev: "libcurand-dev" },
+    Package { stem: "cuda_profiler_api", part: "profiler", pip: "nvidia-cuda-profiler-api", dev: "cuda-profiler-api" },
+    Package { stem: "nv/target", part: "cccl", pip: "nvidia-cuda-cccl", dev: "cuda-cccl" },
+    Package { stem: "cuda", part: "cudart", pip: "nvidia-cuda-runtime", dev: "cuda-cudart-dev" },
 ];
+
+fn package_of(header: &str) -> Option<&'static Package> {
+    PACKAGES.iter().find(|package| header.starts_with(package.stem))
+}
 
 fn packages(case: &Case<'_>, toolkit: &Toolkit, missing: &[&str]) -> Vec<Fix> {
     const ID: &str = "missing-cuda-headers";
     let Some(release) = toolkit.release() else { return install_toolkit(case, ID) };
-    let mut rows: Vec<&(&str, &str, &str)> = Vec::new();
-    for header in missing {
-        if let Some(row) = PACKAGES.iter().find(|(stem, ..)| header.starts_with(stem))
-            && !rows.contains(&row)
-        {
-            rows.push(row);
-        }
-    }
+    let rows: Vec<&Package> = PACKAGES
+        .iter()
+        .filter(|row| missing.iter().filter_map(|header| package_of(header)).any(|package| package.stem == row.stem))
+        .collect();
     match toolkit.layout {
         Layout::Pip => {
-            let names = rows.iter().map(|(_, pip, _)| (*pip).to_owned());
-            vec![pip_install(case, names, "NVIDIA's packages of the same release").curing(ID)]
+            let parts: Vec<&str> = rows.iter().map(|row| row.part).collect();
+            vec![pip_toolkit(case, toolkit, release, &parts, ID)]
         }
         Layout::Conda => {
-            let names = rows.iter().map(|(_, _, conda)| (*conda).to_owned());
+            let names = rows.iter().map(|row| row.dev.to_owned());
             let argv = ["conda", "install", "-y", "-c", "conda-forge"]
                 .map(ToOwned::to_owned)
                 .into_iter()
@@ -246,7 +254,7 @@ fn packages(case: &Case<'_>, toolkit: &Toolkit, missing: &[&str]) -> Vec<Fix> {
             vec![Fix::run(argv, "into this environment").curing(ID)]
         }
         _ if system(case) == Some(Family::Debian) && toolkit.layout == Layout::Nvidia => {
-            let names = rows.iter().map(|(_, _, deb)| format!("{deb}-{}-{}", release.major, release.minor));
+            let names = rows.iter().map(|row| format!("{}-{}-{}", row.dev, release.major, release.minor));
             let argv = ["apt-get", "install", "-y"].map(ToOwned::to_owned).into_iter().chain(names);
             {
                 let argv: Vec<String> = argv.collect();
@@ -371,7 +379,7 @@ fn libraries(case: &Case<'_>) -> Judgement {
 fn development_package(case: &Case<'_>, toolkit: &Toolkit, library: &str) -> Option<Fix> {
     let release = toolkit.release()?;
     let stem = if library == "cudart" { "cuda" } else { library };
-    let (_, _, package) = PACKAGES.iter().find(|(start, ..)| *start == stem)?;
+    let package = PACKAGES.iter().find(|package| package.stem == stem)?.dev;
     let fix = match toolkit.layout {
         Layout::Conda => {
             Fix::run(["conda", "install", "-y", "-c", "conda-forge", package, &format!("cuda-version={release}")], "into this environment")

@@ -2,14 +2,16 @@
 
 use super::Case;
 use crate::facts::python::EnvironmentKind;
+use crate::facts::source::Source;
 use crate::facts::toolkit::{Layout, NvccKind, Toolkit};
-use crate::finding::Fix;
+use crate::finding::{Fix, ProblemId};
 use crate::knowledge::host::Wanted;
 use crate::knowledge::schema::host::{Family, Need};
 use crate::model::search;
 use crate::text::count;
 use crate::version::CudaVersion;
 use std::cmp::Reverse;
+use std::fmt::Display;
 
 /// A toolkit that could be built with: an nvcc that is one, and no part of it missing.
 pub fn usable(toolkit: &Toolkit) -> bool {
@@ -133,6 +135,26 @@ pub fn pip_install<S: Into<String>>(case: &Case<'_>, packages: impl IntoIterator
         [&path, "-m", "pip", "install"].map(ToOwned::to_owned).into()
     };
     Fix::run(start.into_iter().chain(packages.into_iter().map(Into::into)), title)
+}
+
+/// Parts of NVIDIA's compiler or libraries as Python packages of one release. `parts` are extras of its package `cuda-toolkit`, whose
+/// every release pins them (PyPI's metadata of 13.0.2); the copy that is installed stays what it is, since torch pins it.
+///
+/// What `pip install --target` filled takes no more: pip leaves the folder `nvidia` alone or, with `--upgrade`, replaces all of it.
+pub fn pip_toolkit(case: &Case<'_>, toolkit: &Toolkit, release: impl Display, parts: &[&str], cures: ProblemId) -> Fix {
+    let python = case.python().ok().flatten();
+    let installed = python.and_then(|python| python.package("cuda-toolkit"));
+    let version = installed.map_or_else(|| format!("{release}.*"), |package| package.version.to_string());
+    let wanted = format!("cuda-toolkit[{}]=={version}", parts.join(","));
+    let imported = |source: &Source| matches!(source, Source::Pip { site } if python.is_some_and(|python| python.site.contains(site)));
+    if toolkit.sources.iter().any(imported) {
+        return pip_install(case, [wanted], "all parts of one release").curing(cures);
+    }
+    let path = python.map_or("python3".to_owned(), |python| python.path.to_string());
+    Fix::advice(format!(
+        "`{}` is not in the environment of `{path}`: have all of it there (`{path} -m pip install 'cuda-toolkit[nvcc,crt,nvvm,cudart,cccl,cublas,cusparse,cusolver,curand]=={version}'`) and set CUDA_HOME to its `nvidia/cu13`, or make that folder anew with all packages in one command, since `pip install --target` adds nothing to a folder that is there",
+        toolkit.root
+    ))
 }
 
 /// Who installs packages on this system.

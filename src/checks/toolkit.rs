@@ -1,7 +1,7 @@
 //! Whether the toolkit that torch picks is whole, of one release, and able to compile.
 
 use super::lookup::NOT_ASKED;
-use super::remedy::{best_toolkit, install_toolkit, pip_install, use_toolkit};
+use super::remedy::{best_toolkit, install_toolkit, pip_toolkit, use_toolkit};
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::observed::Missing;
 use crate::facts::toolkit::{Layout, NvccKind, Stated, StatedBy, Toolkit};
@@ -22,8 +22,8 @@ pub const CHECKS: &[Check] = &[
     Check { id: "spaces-in-path", run: spaces },
 ];
 
-/// The Python packages that make up NVIDIA's compiler.
-const PIP_PARTS: [&str; 5] = ["nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl"];
+/// The extras of NVIDIA's Python package `cuda-toolkit` that make up its compiler.
+const PIP_PARTS: &[&str] = &["nvcc", "crt", "nvvm", "cudart", "cccl"];
 
 /// The toolkit that torch finds, where building is asked for.
 pub fn picked<'a>(case: &Case<'a>) -> Result<Result<&'a Toolkit, Verdict>, Missing> {
@@ -125,9 +125,7 @@ fn incomplete(case: &Case<'_>) -> Judgement {
     if toolkit.layout == Layout::Pip
         && let Some(release) = toolkit.release()
     {
-        let pinned = PIP_PARTS.map(|package| format!("{package}=={release}.*"));
-        finding = finding.fix(pip_install(case, pinned, "all parts of one release").curing("toolkit-incomplete"));
-        return Ok(Verdict::found(finding));
+        return Ok(Verdict::found(finding.fix(pip_toolkit(case, toolkit, release, PIP_PARTS, "toolkit-incomplete"))));
     }
     Ok(Verdict::found(another(case, toolkit, "toolkit-incomplete").into_iter().fold(finding, Finding::fix)))
 }
@@ -169,9 +167,7 @@ fn mixed(case: &Case<'_>) -> Judgement {
         finding.seen(Evidence::new(name(stated.what), stated.version.to_string()).at(&stated.path))
     });
     let finding = if toolkit.layout == Layout::Pip {
-        let version = first.version.major_minor();
-        let pinned = PIP_PARTS.map(|package| format!("{package}=={version}.*"));
-        finding.fix(pip_install(case, pinned, "pip does not keep them together by itself").curing("toolkit-mixed"))
+        finding.fix(pip_toolkit(case, toolkit, first.version.major_minor(), PIP_PARTS, "toolkit-mixed"))
     } else {
         another(case, toolkit, "toolkit-mixed").into_iter().fold(finding, Finding::fix)
     };

@@ -11,6 +11,10 @@ pub fn closes(built: &Built) {
         assert_eq!(built.run(&["fix"], "env").code, Some(2), "nothing can be judged, so nothing can be fixed");
         return;
     }
+    let told = built.run(&["fix", "--color", "never"], "env").stdout;
+    for wanted in &built.manifest.fixes {
+        assert!(told.contains(wanted), "the plan does not say `{wanted}`:\n{told}");
+    }
     let exports = built.run(&["fix", "--print-exports"], "env");
     let (_, before) = built.live();
     if before.roots.is_empty() {

@@ -8,6 +8,7 @@
 //! args = ["--gpu", "h100*2", "--for", "both"]
 //! exit = 1                      # default: 0 when healthy, else 1
 //! verdict = "unknown"           # default: healthy where nothing is expected, else by the exit code
+//! fixes = ["..."]               # what the plan must tell somebody to type
 //! stays = ["..."]               # ids that `fix --print-exports` need not cure although its plan is all exports
 //!
 //! system = "debian-12"          # see `system.rs`: os-release, libc, libstdc++, gcc, python, ninja, ld.so.cache
@@ -42,6 +43,8 @@ pub struct Manifest {
     pub args: Vec<String>,
     pub exit: Option<i32>,
     pub verdict: Option<String>,
+    #[serde(default)]
+    pub fixes: Vec<String>,
     #[serde(default)]
     pub stays: Vec<String>,
     pub system: String,
