@@ -389,3 +389,138 @@ fn left_over(nccl: &Nccl) -> Option<Finding> {
         .fix(without(setting, COMM_ID));
     Some(finding)
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::super::sample::machine;
+    use super::super::{Purpose, judge as judge_all};
+    use super::*;
+    use crate::facts::nccl::{Failure, Row, Tested, Wrong};
+    use crate::facts::snapshot::Snapshot;
+    use crate::finding::Action;
+    use crate::knowledge::Knowledge;
+
+    fn member(rank: u32, last: Step, end: End) -> Member {
+        Member { rank, device: Some(rank + 4), last: Some(last), end, warnings: Vec::new(), meaning: None }
+    }
+
+    fn failed(call: &str, code: u32) -> End {
+        End::Failed(Failure {
+            call: call.to_owned(),
+            code: Some(code),
+            why: format!("{} ({code})", result_name(code)),
+            last_error: String::new(),
+        })
+    }
+
+    fn at(stage: Stage) -> Step {
+        Step::Collective { op: Op::AllReduce, bytes: 8192, stage }
+    }
+
+    fn tested(ranks: Vec<Member>, hung: Option<f64>) -> Nccl {
+        Nccl {
+            library: Tested { path: "/site/nvidia/nccl/lib/libnccl.so.2".into(), why: "torch loads it".to_owned(), ..Tested::default() },
+            patience: 60.0,
+            settings: Vec::new(),
+            opening: Member { device: None, ..member(0, Step::UniqueId, End::Done) },
+            version: "2.28.9".parse().ok(),
+            devices: Observed::seen(Vec::new()),
+            run: Observed::seen(Run { ranks, rows: Vec::new(), hung }),
+        }
+    }
+
+    /// Findings of the topic, and what is neither found nor passed.
+    fn said(nccl: Observed<Nccl>) -> (Vec<Finding>, Vec<&'static str>) {
+        let facts = Snapshot { nccl, ..machine() };
+        let know = Knowledge::embedded();
+        let case = Case::new(&facts, &know, Purpose::Run, &[]);
+        let judged = judge_all(&case, &|id| id.starts_with("nccl-") && CHECKS.iter().any(|check| check.id == id));
+        let findings = judged.findings.into_iter().chain(judged.notes).collect();
+        (findings, judged.not_applicable.iter().map(|(id, _)| *id).chain(judged.undecided.iter().map(|one| one.id)).collect())
+    }
+
+    fn one(nccl: Nccl) -> Finding {
+        match said(Observed::seen(nccl)).0.as_slice() {
+            [one] => one.clone(),
+            other => panic!("{other:#?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_not_tested_is_neither_found_nor_passed() {
+        let all: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
+        assert_eq!(said(Observed::default()), (Vec::new(), all.clone()));
+        assert_eq!(said(Observed::failed("no such thing")).1, all);
+        let opened = Nccl { run: Observed::skipped("no GPU"), ..tested(Vec::new(), None) };
+        assert_eq!(said(Observed::seen(opened)).1, [INIT, CRASHED, HANG, COLLECTIVE, WRONG]);
+        let whole = tested(vec![member(0, Step::Close, End::Done)], None);
+        assert_eq!(said(Observed::seen(whole)), (Vec::new(), Vec::new()));
+        assert_eq!(said(Observed::absent(["/x"])).0.iter().map(|finding| finding.id).collect::<Vec<_>>(), [NOT_FOUND]);
+    }
+
+    #[test]
+    fn a_hang_tells_who_did_not_arrive() {
+        let hung = |stages: [Step; 3]| {
+            let ranks = (0..).zip(stages).map(|(rank, step)| member(rank, step, End::Stopped)).collect();
+            one(tested(ranks, Some(60.0)))
+        };
+        let finding = hung([at(Stage::Wait), at(Stage::Fill), at(Stage::Call)]);
+        assert_eq!(finding.title, "all-reduce of 8 KiB did not finish within 60 s: rank 1 (GPU 5) did not arrive");
+        assert!(
+            finding.evidence.iter().any(|one| one.what == "rank 2 (GPU 6)" && one.value == "last at in the call for all-reduce of 8 KiB")
+        );
+        let finding = hung([at(Stage::Wait), at(Stage::Measure), at(Stage::Call)]);
+        assert!(finding.title.ends_with("rank 2 (GPU 6) did not come back from the call, and the others wait"), "{}", finding.title);
+        let finding = hung([at(Stage::Wait); 3]);
+        assert!(finding.title.ends_with("though all 3 ranks arrived"), "{}", finding.title);
+        let variables = finding.fixes.iter().filter_map(|fix| match &fix.action {
+            Action::Run { argv, .. } => argv.get(1).cloned(),
+            _ => None,
+        });
+        assert_eq!(variables.collect::<Vec<_>>(), ["NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"]);
+        let finding = hung([Step::Init, Step::Init, Step::Context]);
+        assert_eq!(finding.title, "`ncclCommInitRank` did not finish within 60 s: rank 2 (GPU 6) did not arrive");
+    }
+
+    #[test]
+    fn the_peer_that_fell_out_is_the_cause() {
+        let crash = || End::Crashed { signal: 7, words: String::new() };
+        let remote = || failed("ncclAllReduce", 6);
+        let finding = one(tested(vec![member(0, at(Stage::Wait), remote()), member(1, at(Stage::Call), crash())], None));
+        assert_eq!(finding.title, "rank 1 (GPU 5) died in all-reduce of 8 KiB (signal 7, SIGBUS: as a rule a full /dev/shm)");
+        assert!(finding.evidence.iter().any(|one| one.value == "ncclAllReduce answers ncclRemoteError (6)"));
+        let ranks = vec![member(0, at(Stage::Wait), remote()), member(1, at(Stage::Wait), failed("ncclAllReduce", 1))];
+        let finding = one(tested(ranks, None));
+        assert_eq!(finding.title, "all-reduce of 8 KiB fails on rank 1 (GPU 5): ncclAllReduce answers ncclUnhandledCudaError (1)");
+        assert_eq!(finding.id, COLLECTIVE);
+    }
+
+    #[test]
+    fn no_gpu_is_no_fault() {
+        let none = |code| {
+            let mut nccl = tested(Vec::new(), None);
+            nccl.opening.last = Some(Step::Driver);
+            nccl.opening.end = failed("cuInit", code);
+            nccl.run = Observed::skipped("no GPU");
+            said(Observed::seen(nccl)).0
+        };
+        assert!(none(100).is_empty());
+        assert_eq!(none(802).iter().map(|finding| finding.id).collect::<Vec<_>>(), [INIT]);
+    }
+
+    #[test]
+    fn wrong_values_and_a_left_over_address() {
+        let mut nccl = tested(vec![member(0, Step::Close, End::Done), member(1, Step::Close, End::Done)], None);
+        nccl.settings =
+            vec![Setting { name: "NCCL_COMM_ID".to_owned(), value: "10.0.0.1:9".to_owned(), source: "/etc/nccl.conf".to_owned() }];
+        let finding = one(nccl.clone());
+        assert_eq!((finding.id, finding.severity), (COMM_ID, Severity::Info));
+        assert!(matches!(&finding.fixes[0].action, Action::Edit { file, .. } if file.to_string() == "/etc/nccl.conf"));
+        let wrong = Wrong { rank: 1, elements: 2, first: 5, expected: 3.0, got: "NaN".to_owned() };
+        nccl.run.value_mut().unwrap().rows = vec![Row { op: Op::AllReduce, bytes: 8, ranks: 2, seconds: 1.0, wrong: vec![wrong] }];
+        let finding = one(nccl);
+        assert_eq!(finding.title, "all-reduce gave wrong values without an error: 2 elements in 1 operation");
+        assert_eq!(finding.evidence[0].value, "element 5 is NaN instead of 3, 2 wrong in all");
+    }
+}

@@ -67,7 +67,7 @@ pub struct CudaDevice {
 pub struct Run {
     pub ranks: Vec<Member>,
     pub rows: Vec<Row>,
-    /// Seconds without any progress after which the ranks were ended; none when that was not needed.
+    /// Seconds after which the ranks were ended, since no step came, or far too slowly; none when that was not needed.
     #[serde(default)]
     pub hung: Option<f64>,
 }

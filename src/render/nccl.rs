@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The library, what was set, the ranks, and the table. `torch`: to name the release that it asks for.
 pub fn lines(nccl: &Observed<Nccl>, torch: Option<&Torch>) -> Vec<String> {
     let Some(nccl) = nccl.value() else { return Vec::new() };
-    let mut lines = vec![library(nccl, torch)];
+    let mut lines = Vec::from(library(nccl, torch));
     for setting in &nccl.settings {
         lines.push(line("set", &format!("{}={}  {}", setting.name, setting.value, setting.source)));
     }
@@ -28,12 +28,13 @@ fn line(label: &str, text: &str) -> String {
     format!("{label:<8}  {}", clean(text))
 }
 
-fn library(nccl: &Nccl, torch: Option<&Torch>) -> String {
+fn library(nccl: &Nccl, torch: Option<&Torch>) -> [String; 2] {
     let version = nccl.version.as_ref().or(nccl.library.release.as_ref());
     let version = version.map_or("of unknown release".to_owned(), ToString::to_string);
     let cuda = nccl.library.cuda.map(|cuda| format!(", built for CUDA {cuda}")).unwrap_or_default();
     let asked = torch.and_then(|torch| torch.nccl.as_ref()).map(|(_, asked)| format!("; torch asks for {asked}")).unwrap_or_default();
-    line("NCCL", &format!("{version}{cuda}  {}  {}{asked}", nccl.library.path, nccl.library.why))
+    let file = format!("{}  {}", nccl.library.path, nccl.library.why);
+    [line("NCCL", &format!("{version}{cuda}{asked}")), line("file", &file)]
 }
 
 fn gpu(nccl: &Nccl, member: &Member) -> String {

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long the others get to say what they know when one has fallen out.
 const GRACE: Duration = Duration::from_millis(1500);
+/// The whole test may last this many times the limit of a step.
+const WHOLE: u32 = 10;
 /// How often the watcher is told that time passes.
 const TICK: Duration = Duration::from_millis(200);
 /// A line of the protocol is below 200 bytes, but for the list of devices.
@@ -136,6 +138,7 @@ impl Rows {
 struct Herd<'c> {
     client: &'c Client,
     all: Vec<Live>,
+    begun: Instant,
     /// When the last step was heard.
     moved: Instant,
     /// When those that are left are ended, since one fell out.
@@ -145,7 +148,8 @@ struct Herd<'c> {
 
 impl<'c> Herd<'c> {
     fn new(client: &'c Client) -> Self {
-        Self { client, all: Vec::new(), moved: Instant::now(), closing: None, hung: None }
+        let now = Instant::now();
+        Self { client, all: Vec::new(), begun: now, moved: now, closing: None, hung: None }
     }
 
     fn start(&mut self, rank: u32, device: Option<u32>, request: &NcclRequest) {
@@ -170,9 +174,12 @@ impl<'c> Herd<'c> {
             if self.closing.is_some_and(|at| at <= now) {
                 return;
             }
-            let patience = self.moved + limit;
+            // Steps that come, and come too slowly, are no end either.
+            let (step, whole) = (self.moved + limit, self.begun + limit * WHOLE);
+            let patience = step.min(whole);
             if self.closing.is_none() && patience <= now {
-                self.hung = Some(limit.as_secs_f64());
+                let waited = if step <= now { limit } else { limit * WHOLE };
+                self.hung = Some(waited.as_secs_f64());
                 return;
             }
             let until = self.closing.unwrap_or(patience).min(now + TICK);

@@ -222,6 +222,12 @@ fn processes() -> Vec<Trial> {
         trial("nccl::a_flood_of_words_does_not_outlast_the_limit", move || {
             assert_eq!(run("yes >&2", SHORT), End::Stopped);
         }),
+        trial("nccl::steps_without_end_are_no_progress", move || {
+            let step = r#"{"event":"at","step":"open"}"#;
+            assert_eq!(run(&format!("while :; do echo '{step}'; sleep 0.05; done"), Duration::from_millis(300)), End::Stopped);
+        }),
+        trial("nccl::a_doctor_that_is_killed_takes_the_ranks_with_it", killed_doctor),
+        faked("shared_memory_of_a_killed_rank_is_taken_away", shared_memory),
         trial("nccl::the_last_words_are_kept", move || {
             let end = run("echo one >&2; echo 'symbol lookup error: x' >&2; exit 127", Duration::from_secs(30));
             assert_eq!(end, End::Ended { code: Some(127), words: "symbol lookup error: x".to_owned() });
@@ -241,4 +247,50 @@ fn processes() -> Vec<Trial> {
             assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
         }),
     ]
+}
+
+/// The worker itself hangs here, with the doctor's process as its parent.
+fn killed_doctor() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("libnccl.so.2");
+    // Opening a FIFO that nobody writes to waits for ever.
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let request = format!(r#"{{"ask":"nccl","library":"{}","driver":null,"part":null}}"#, fifo.display());
+    let script = format!("{} __worker '{request}' > {1}/out & echo $! > {1}/pid; sleep 60", crate::util::BINARY, folder.path().display());
+    let mut parent = std::process::Command::new("/bin/sh").args(["-c", &script]).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let said = || std::fs::read_to_string(folder.path().join("out")).unwrap_or_default();
+    while !said().contains("open") && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(said().contains(r#""step":"open""#), "{}", said());
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap();
+    let alive = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).is_ok_and(|stat| !stat.contains(") Z "));
+    while alive() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!alive(), "the worker outlived its parent");
+}
+
+/// As a rank that is killed in the middle leaves its segment, which NCCL removes only when all have it open.
+fn shared_memory() {
+    let name = format!("/dev/shm/nccl-test{}", std::process::id());
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("hold.c");
+    let text = format!(
+        "#include <fcntl.h>\n#include <sys/mman.h>\n#include <unistd.h>\nint main(void) {{ int f = open(\"{name}\", O_RDWR | O_CREAT, 0600); \
+         if (ftruncate(f, 4096)) return 1; mmap(0, 4096, PROT_READ, MAP_SHARED, f, 0); pause(); }}\n"
+    );
+    std::fs::write(&source, text).unwrap();
+    let program = folder.path().join("hold");
+    let compiled = std::process::Command::new("cc").arg(&source).arg("-o").arg(&program).status().unwrap();
+    assert!(compiled.success());
+    let library = HostPath::new("/none");
+    let plan = Plan { library: &library, driver: "none", devices: &[0], sizes: &[8], limit: SHORT };
+    let mut seen = false;
+    let run = Client::new(None, SHORT).with_program(&program).nccl_run(&plan, &mut |_| seen |= Path::new(&name).exists());
+    assert_eq!((&run.ranks[0].end, seen), (&End::Stopped, true));
+    assert!(!Path::new(&name).exists());
 }
