@@ -53,6 +53,16 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
+/// The snapshot of a machine with what its arguments assume, redacted.
+pub fn snapshot(manifest: &Path) -> String {
+    let case = Case { file: manifest.to_owned(), built: OnceLock::new() };
+    let built = case.built();
+    let gpus = built.manifest.args.windows(2).filter(|pair| pair[0] == "--gpu").flatten();
+    let out = Doctor::new(["snapshot", "--root"]).arg(&built.root).arg("--env-file").arg(built.at("env")).args(gpus).run();
+    assert_eq!(out.code, Some(0), "{}", out.stderr);
+    out.stdout
+}
+
 /// What a file tree cannot show, with the reason.
 const NOT_IN_A_TREE: &[(&str, &str)] = &[
     ("cuda-visible-devices-mask", "the GPUs are asked for over NVML, and --gpu takes the mask away"),

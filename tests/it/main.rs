@@ -22,6 +22,7 @@ mod live;
 mod machines;
 mod model;
 mod nccl;
+mod old_snapshots;
 mod overlay;
 mod probe;
 mod util;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     trials.extend(live::trials());
     trials.extend(machines::trials());
     trials.extend(model::trials());
+    trials.extend(old_snapshots::trials());
     trials.extend(nccl::trials());
     trials.extend(overlay::trials());
     trials.extend(probe::trials());
