@@ -49,8 +49,17 @@ pub struct Options<'a> {
     pub patience: Duration,
 }
 
-/// The short form, for `check`: idle GPUs, small sizes.
+/// The short form, for `check`: small sizes, and nothing is opened or asked unless torch would use NCCL here on a GPU that is idle.
 pub fn short(case: &Case<'_>, watch: Watch<'_>) -> Observed<Nccl> {
+    if !case.purpose.runs() || !case.facts.gpu.driver_seen() {
+        return Observed::skipped("nothing runs here on a GPU");
+    }
+    if !case.torch().ok().flatten().is_some_and(|torch| torch.cuda.is_some()) {
+        return Observed::skipped("no torch that is built for CUDA");
+    }
+    if !case.facts.gpu.devices.value().is_some_and(|devices| devices.iter().any(idle)) {
+        return Observed::skipped("no GPU is idle");
+    }
     let options = Options { gpus: Gpus::Idle, most: SHORT, patience: PATIENCE };
     test(case, &options, watch).unwrap_or_else(|error| Observed::failed(format!("{error:#}")))
 }
