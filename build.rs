@@ -157,7 +157,7 @@ macro_rules! write_tables {
 fn write() -> Result<(), String> {
     let mut out = Source::default();
     let mut body = String::new();
-    write_tables!(out, body, cuda: cuda::CudaTables { toolkit, nvcc_build, release, minor_compat, driver_branch, glibc_clash, nvcc_can });
+    write_tables!(out, body, cuda: cuda::CudaTables { toolkit, nvcc_build, release, minor_compat, driver_branch, glibc_clash, nvcc_can, call_status });
     write_tables!(out, body, gpus: gpus::GpuTables { arch, runs_on, family, alias, ambiguous, virtual_gpu, pci_range, gpu });
     write_tables!(out, body, torch: torch::TorchTables { release, build, arch_values, arch_name, host_bound, headers, setuptools_limit, does });
     write_tables!(

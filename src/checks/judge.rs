@@ -1,6 +1,6 @@
 //! Every check on one case, a crash in one never hiding the others, and the result put in order.
 
-use super::{CHECKS, Case, Verdict, fold, probe};
+use super::{CHECKS, Case, Verdict, fold, kernel, probe};
 use crate::finding::{Finding, ProblemId, Severity};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -46,7 +46,8 @@ pub fn judge(case: &Case<'_>, wanted: &dyn Fn(ProblemId) -> bool) -> Judged {
             Err(panic) => judged.undecided.push(Undecided { id: check.id, missing: "check", why: crash(&panic), failed: true }),
         }
     }
-    let shown: Vec<Finding> = probe::findings(case).into_iter().filter(|finding| wanted(finding.id)).collect();
+    let shown: Vec<Finding> =
+        probe::findings(case).into_iter().chain(kernel::findings(case)).filter(|finding| wanted(finding.id)).collect();
     judged.passed.retain(|id| !shown.iter().any(|finding| finding.id == *id));
     judged.undecided.retain(|one| !shown.iter().any(|finding| finding.id == one.id));
     judged.not_applicable.retain(|(id, _)| !shown.iter().any(|finding| finding.id == *id));

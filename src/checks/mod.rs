@@ -14,6 +14,7 @@ mod driver_release;
 mod folders;
 mod gpu;
 mod judge;
+pub mod kernel;
 mod link;
 mod loader;
 mod loader_families;

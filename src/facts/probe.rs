@@ -1,5 +1,6 @@
 //! What became of a trial build: the kernels compiled, linked and loaded with the programs, flags and order of a torch extension.
 
+use super::kernel::Execution;
 use super::observed::Observed;
 use super::raw::{HostPath, Raw};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub struct Probe {
     /// What was done otherwise than a run of torch would, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The kernels run on the GPUs. Skipped where the build did not get there, or nothing shows a driver.
+    #[serde(default)]
+    pub execution: Observed<Execution>,
     /// One for each op that was asked for.
     #[serde(default)]
     pub ops: Observed<Vec<OpTrial>>,

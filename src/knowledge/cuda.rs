@@ -1,7 +1,7 @@
 //! Toolkits and drivers.
 
 use super::Knowledge;
-use super::schema::cuda::{GlibcClash, NvccAbility, NvccBuild, Release, Toolkit};
+use super::schema::cuda::{CallStatus, GlibcClash, NvccAbility, NvccBuild, Release, Toolkit};
 use crate::version::{Capability, CudaVersion, Dotted};
 
 impl Knowledge {
@@ -85,6 +85,11 @@ impl Knowledge {
             None if cuda.major < 11 => self.own_driver(cuda),
             None => None,
         }
+    }
+
+    /// What an error of a CUDA call means.
+    pub fn call_status(&self, code: u32) -> Option<&CallStatus> {
+        self.cuda.call_status.iter().find(|row| row.code == code)
     }
 
     /// The clashes that stop every `.cu` file with this glibc and this CUDA. Debian patches older headers: where the toolkit's

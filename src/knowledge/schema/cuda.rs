@@ -161,6 +161,23 @@ record! {
 
 row!(NvccCan, NvccAbility, |n| n.ability, format!("{:?}", n.ability));
 
+record! {
+    /// What an error of a CUDA call means, whether the driver or the runtime answers so: where it matters both use the same numbers.
+    pub struct CallStatus {
+        pub code: u32,
+        /// The problem, by its id.
+        pub id: Str,
+        /// A clause: what is wrong.
+        pub says: Str,
+        #[serde(default)]
+        pub source: Str,
+        #[serde(default)]
+        pub checked: Str,
+    }
+}
+
+row!(CallStatus, u32, |s| s.code, s.code.to_string());
+
 tables! {
     /// What is known of CUDA toolkits and drivers.
     CudaTables in "cuda.toml" {
@@ -171,6 +188,7 @@ tables! {
         driver_branch: DriverBranch,
         glibc_clash: GlibcClash,
         nvcc_can: NvccCan,
+        call_status: CallStatus,
     }
     whole: |t| {
         let levels_rise = t.driver_branch.windows(2).all(|pair| matches!(pair, [a, b] if a.cuda <= b.cuda));
