@@ -4,6 +4,7 @@ pub mod exports;
 pub mod github;
 pub mod human;
 pub mod json;
+pub mod kernel;
 pub mod markdown;
 pub mod nccl;
 pub mod probe;
