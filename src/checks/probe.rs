@@ -1,6 +1,6 @@
 //! What a trial build showed, under the ids that the facts alone would have led to.
 
-use super::Case;
+use super::{Case, kernel};
 use crate::facts::probe::{Command, End, Failure, Meaning, Probe, Step, StepName};
 use crate::finding::{Evidence, Finding, Fix, ProblemId, Severity};
 use crate::text::clean;
@@ -155,6 +155,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// What the steps prove, in words; `None` where one failed.
-pub fn proves(probe: &Probe) -> Option<&'static str> {
-    probe.proven().then_some("toolchain proven, execution not proven")
+pub fn proves(probe: &Probe) -> Option<String> {
+    let run = probe.execution.value().map_or_else(|| "execution not proven".to_owned(), kernel::proves);
+    probe.proven().then(|| format!("toolchain proven, {run}"))
 }

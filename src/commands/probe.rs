@@ -100,6 +100,7 @@ pub fn try_out(host: &Live, facts: &Snapshot, know: &Knowledge, args: &SubjectAr
             Phase::Compiling => "compiling the trial kernels…",
             Phase::Linking => "linking the trial kernels…",
             Phase::Loading => "loading the trial kernels…",
+            Phase::Running => "running the trial kernels on the GPUs…",
             Phase::Done => return,
         });
     };

@@ -8,7 +8,7 @@ use crate::model::cuda_home::CudaHome;
 use crate::model::search;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -51,13 +51,20 @@ struct Kept {
 }
 
 impl Key {
-    pub fn new(host: &dyn Host, facts: &Snapshot, home: &CudaHome<'_>, chain: &Toolchain, sources: &[(&str, &[u8])]) -> Self {
+    pub fn new(
+        host: &dyn Host,
+        facts: &Snapshot,
+        home: &CudaHome<'_>,
+        chain: &Toolchain,
+        more: &[OsString],
+        sources: &[(&str, &[u8])],
+    ) -> Self {
         let mut text = format!("{} {}\n", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
         // Writing into a String cannot fail.
         let _ = writeln!(
             text,
             "{:?}\n{:?}\n{:?}",
-            chain.nvcc_command("a", "b", &[]),
+            chain.nvcc_command("a", "b", more),
             chain.cxx_command("a", "b", &[]),
             chain.link_command(&["a"], "b", &[])
         );
@@ -113,12 +120,14 @@ pub fn load(store: &Store, key: &Key) -> Option<(Vec<Step>, PathBuf)> {
     (kept.key == key.0).then(|| (kept.steps, store.path(&name).join(LIBRARY)))
 }
 
-/// Keeps a build that passed. A cache that cannot be written is no fault.
-pub fn save(store: &Store, key: &Key, steps: &[Step], library: &Path) -> Option<PathBuf> {
+/// Keeps a build that passed, with its images. A cache that cannot be written is no fault.
+pub fn save(store: &Store, key: &Key, steps: &[Step], library: &Path, images: &[PathBuf]) -> Option<PathBuf> {
     let kept = Kept { key: key.0.clone(), steps: steps.to_vec() };
     let json = serde_json::to_vec(&kept).ok()?;
     let name = key.name();
-    store.save(&name, &[(LIBRARY, library)], &[(RESULT, &json)]).ok()?;
+    let images = images.iter().filter_map(|path| Some((path.file_name()?.to_str()?, path.as_path())));
+    let files: Vec<(&str, &Path)> = images.chain([(LIBRARY, library)]).collect();
+    store.save(&name, &files, &[(RESULT, &json)]).ok()?;
     store.trim(MOST);
     Some(store.path(&name).join(LIBRARY))
 }

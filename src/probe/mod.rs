@@ -1,6 +1,7 @@
 //! A trial build with the programs, flags and order of a torch extension: compile, link, load. Results are facts; `checks` judge them.
 
 mod cache;
+mod execute;
 mod steps;
 pub mod trial;
 

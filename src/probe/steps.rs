@@ -2,8 +2,8 @@
 
 use super::cache::{self, Key};
 use super::trial::{Bench, environment, failure, not_reached};
-use super::{KERNELS, trial};
-use crate::facts::kernel::Fault;
+use super::{KERNELS, execute, trial};
+use crate::facts::kernel::{Execution, Fault};
 use crate::facts::observed::Observed;
 use crate::facts::probe::{End, Outcome, Probe, Step, StepName};
 use crate::facts::raw::HostPath;
@@ -38,6 +38,7 @@ pub enum Phase {
     Compiling,
     Linking,
     Loading,
+    Running,
     Done,
 }
 
@@ -87,14 +88,17 @@ struct Run<'a> {
 impl Run<'_> {
     fn whole(&self) -> Probe {
         let mut probe = Probe { toolkit: self.chain.home.clone(), targets: self.chain.targets.clone(), ..Probe::default() };
-        let key = Key::new(self.host, self.facts, self.home, self.chain, KERNELS);
+        let key = Key::new(self.host, self.facts, self.home, self.chain, &execute::flags(self.facts), KERNELS);
         if !self.options.keep
             && let Some((steps, library)) = self.options.store.as_ref().and_then(|store| cache::load(store, &key))
             && self.host.is_file(&library)
         {
             probe.cached = true;
             probe.steps = steps;
-            probe.steps.push(self.load(&library, &mut probe.notes));
+            let (load, first) = self.load(&library, &mut probe.notes);
+            probe.steps.push(load);
+            let images = library.parent().map(|folder| execute::images(self.host, folder)).unwrap_or_default();
+            probe.execution = self.execute(&probe, &library, &first, &images);
             (self.options.progress)(Phase::Done);
             return probe;
         }
@@ -112,25 +116,40 @@ impl Run<'_> {
         probe.steps = self.build(&folder);
         if probe.proven() {
             let made = trial::place(&folder, cache::LIBRARY);
-            let kept = self.options.store.as_ref().and_then(|store| cache::save(store, &key, &probe.steps, &made));
-            let mut load = self.load(&made, &mut probe.notes);
+            let images = execute::images(self.host, &trial::place(&folder, execute::IMAGES));
+            let kept = self.options.store.as_ref().and_then(|store| cache::save(store, &key, &probe.steps, &made, &images));
+            let mut library = made;
+            let (mut load, mut first) = self.load(&library, &mut probe.notes);
             // What torch builds is loaded from its cache, not from the temporary folder.
             if let (Some(kept), true) = (kept, is_noexec(&load)) {
-                let again = self.load(&kept, &mut probe.notes);
+                let (again, of_again) = self.load(&kept, &mut probe.notes);
                 if again.outcome == Outcome::Passed {
                     probe.notes.push(format!(
                         "nothing can be loaded from `{}` (noexec); torch loads from its cache, as was done here",
                         folder.path().display()
                     ));
-                    load = again;
+                    (load, first, library) = (again, of_again, kept);
                 }
             }
             probe.steps.push(load);
+            probe.execution = self.execute(&probe, &library, &first, &images);
         } else {
             probe.steps.push(not_reached(StepName::Load, "there is nothing to load"));
+            probe.execution = Observed::skipped("there is nothing to run");
         }
         (self.options.progress)(Phase::Done);
         probe
+    }
+
+    /// On the GPUs, where the library could be loaded.
+    fn execute(&self, probe: &Probe, library: &Path, first: &[PathBuf], images: &[PathBuf]) -> Observed<Execution> {
+        if !probe.proven() {
+            return Observed::skipped("the library does not load");
+        }
+        if execute::wanted(self.facts) {
+            (self.options.progress)(Phase::Running);
+        }
+        execute::execute(self.host, self.facts, self.options.limit, library, first, images)
     }
 
     /// Below TMPDIR, else below `/tmp`, as gcc and Python do.
@@ -169,7 +188,13 @@ impl Run<'_> {
                 return self.no_folder(folder.path(), &error).into_iter().take(3).collect();
             }
         }
-        let cuda = || bench.command(StepName::Compile, self.chain.nvcc_command(CUDA_HALF.0, CUDA_HALF.1, &[]), CUDA_HALF.1);
+        let flags = execute::flags(self.facts);
+        if !flags.is_empty()
+            && let Err(error) = folder.write(Path::new(execute::IMAGES).join("README"), b"what nvcc makes on its way\n")
+        {
+            return self.no_folder(folder.path(), &error).into_iter().take(3).collect();
+        }
+        let cuda = || bench.command(StepName::Compile, self.chain.nvcc_command(CUDA_HALF.0, CUDA_HALF.1, &flags), CUDA_HALF.1);
         let host = || bench.command(StepName::HostCompile, self.chain.cxx_command(HOST_HALF.0, HOST_HALF.1, &[]), HOST_HALF.1);
         let (cuda, host) = std::thread::scope(|scope| {
             let beside = scope.spawn(host);
@@ -188,12 +213,12 @@ impl Run<'_> {
         vec![cuda, host, link]
     }
 
-    /// In a child, with the loader's environment of a run and what torch has loaded by then.
-    fn load(&self, library: &Path, notes: &mut Vec<String>) -> Step {
+    /// In a child, with the loader's environment of a run and what torch has loaded by then; that is handed back too.
+    fn load(&self, library: &Path, notes: &mut Vec<String>) -> (Step, Vec<PathBuf>) {
         (self.options.progress)(Phase::Loading);
         let begin = Instant::now();
         let client = Client::new(self.facts.env.get("LD_LIBRARY_PATH"), self.options.limit);
-        let first = self.loaded_by_torch();
+        let mut first = self.loaded_by_torch();
         let mut answer = client.load(library, &first);
         // Without torch there is nobody who would bring the runtime: the toolkit's own serves, where the loader alone finds none.
         if answer.is_err()
@@ -203,13 +228,14 @@ impl Run<'_> {
         {
             notes.push(format!("there is no torch to bring libcudart: `{}` was loaded first", own.display()));
             answer = Ok(loaded);
+            first = vec![own];
         }
         let millis = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
         let outcome = match answer {
             Ok(_) => Outcome::Passed,
             Err(fault) => Outcome::Failed(Box::new(self.fault(fault))),
         };
-        Step { name: StepName::Load, command: None, outcome, millis }
+        (Step { name: StepName::Load, command: None, outcome, millis }, first)
     }
 
     fn fault(&self, fault: Fault) -> crate::facts::probe::Failure {

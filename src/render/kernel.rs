@@ -122,7 +122,9 @@ pub fn table(execution: &Observed<Execution>, all: bool) -> Vec<String> {
             let (word, why) = way(&way_run.outcome);
             let word = if word == "passed" { "ok" } else { word };
             let text = match &way_run.outcome {
-                Outcome::Ran(ran) => [why, proven(ran, &run.gpu)].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; "),
+                Outcome::Ran(ran) => {
+                    [why, proven(ran, &run.gpu)].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+                }
                 _ => why,
             };
             lines.push(row(&format!("  {}", way_run.way), word, &text));
@@ -172,7 +174,10 @@ fn way(outcome: &Outcome) -> (&'static str, String) {
         Outcome::Ran(ran) => {
             let bad = |kernel: &&KernelResult| matches!(kernel.verdict, KernelVerdict::Wrong { .. } | KernelVerdict::Failed { .. });
             let first = ran.kernels.iter().find(bad);
-            ("failed", first.map_or_else(|| "no kernel was run".to_owned(), |kernel| format!("{}: {}", kernel.name, verdict(&kernel.verdict).1)))
+            (
+                "failed",
+                first.map_or_else(|| "no kernel was run".to_owned(), |kernel| format!("{}: {}", kernel.name, verdict(&kernel.verdict).1)),
+            )
         }
         Outcome::Failed { failed } => ("failed", call(failed)),
         Outcome::Busy { why } => ("busy", why.clone()),

@@ -1,6 +1,8 @@
 //! The result of a trial build: a table for people, and the `result` of the envelope, version 1.
 
+use super::kernel::{self, JsonExecution};
 use crate::checks::probe::{self as judged, line};
+use crate::facts::kernel::DeviceRun;
 use crate::facts::observed::Observed;
 use crate::facts::probe::{Outcome, Probe, Step};
 use crate::facts::raw::Raw;
@@ -37,6 +39,9 @@ pub struct JsonProbe {
     pub folder: Option<String>,
     pub notes: Vec<String>,
     pub steps: Vec<JsonStep>,
+    /// Where the kernels were run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<JsonExecution>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,7 +64,7 @@ pub struct JsonStep {
 /// `toolchain proven, execution not proven`
 pub fn summary(probe: &Observed<Probe>) -> String {
     match probe {
-        Observed::Seen { value } => judged::proves(value).unwrap_or("toolchain fails").to_owned(),
+        Observed::Seen { value } => judged::proves(value).unwrap_or_else(|| "toolchain fails".to_owned()),
         Observed::Skipped { why } | Observed::Failed { why } => format!("nothing was built: {why}"),
         Observed::Absent { .. } => "nothing was built".to_owned(),
     }
@@ -79,7 +84,7 @@ pub fn json(probe: &Observed<Probe>, subject: &[String]) -> JsonProbe {
     JsonProbe {
         subject: subject.to_vec(),
         toolchain,
-        execution: if value.is_some() { Proof::NotProven } else { Proof::Skipped },
+        execution: value.map_or(Proof::Skipped, ran),
         summary: summary(probe),
         skipped,
         toolkit: value.map(|probe| probe.toolkit.to_string()),
@@ -89,6 +94,18 @@ pub fn json(probe: &Observed<Probe>, subject: &[String]) -> JsonProbe {
         folder: value.and_then(|probe| probe.folder.as_ref()).map(ToString::to_string),
         notes: value.map(|probe| probe.notes.clone()).unwrap_or_default(),
         steps: value.map(|probe| probe.steps.iter().map(step_json).collect()).unwrap_or_default(),
+        gpus: value.and_then(|probe| kernel::json(&probe.execution)),
+    }
+}
+
+/// A GPU that was left alone proves nothing either way.
+fn ran(probe: &Probe) -> Proof {
+    let devices = probe.execution.value().map_or(&[][..], |execution| execution.devices.as_slice());
+    match devices {
+        [] => Proof::NotProven,
+        all if all.iter().all(DeviceRun::proven) => Proof::Proven,
+        all if all.iter().all(|run| run.proven() || run.busy().is_some()) => Proof::NotProven,
+        _ => Proof::Failed,
     }
 }
 
@@ -126,6 +143,7 @@ pub fn table(probe: &Observed<Probe>, all: bool) -> Vec<String> {
             lines.push(format!("              {}", clean(&line(command))));
         }
     }
+    lines.extend(kernel::table(&probe.execution, all));
     let targets = if probe.targets.list.is_empty() { String::new() } else { format!("{} by ", probe.targets.list.join(" ")) };
     lines.push(format!("{:<13} {targets}{}", "built for", clean(&probe.targets.from)));
     if probe.cached {
