@@ -4,7 +4,7 @@
    N.bus               0000:18:00.0
    ptx                 the newest PTX that it compiles, 83 for 8.3 (any)
 
-   A cubin for it is a text file `cubin 90`. A stream is always done. -DWITHOUT_FUNCTION leaves out a function that says so below; any other is
+   A cubin for it is a real one, or a text file `cubin 90`. A stream is always done. -DWITHOUT_FUNCTION leaves out a function that says so below; any other is
    left out by another name, -DFUNCTION=NAME. */
 
 #define SCRIPT "FAKE_CUDA"
@@ -154,7 +154,13 @@ int cuModuleLoadDataEx(struct module **module, const char *image, unsigned count
     int sm = (int)number(key_of(current, "capability"), 90), binary = 0, major, minor;
     const char *ptx = strstr(image, ".version ");
     ANSWER(cuModuleLoadDataEx, current);
-    if (sscanf(image, "cubin %d", &binary) == 1) {
+    if (memcmp(image, "\177ELF", 4) == 0) {
+        /* The target stands in e_flags: in the second byte since CUDA 13 (ABI version 8), in the first before. */
+        binary = (unsigned char)image[48 + (image[8] >= 8)];
+    } else if (sscanf(image, "cubin %d", &binary) != 1) {
+        binary = 0;
+    }
+    if (binary) {
         if (binary / 10 != sm / 10 || binary % 10 > sm % 10) return 209;
     } else if (ptx && sscanf(ptx, ".version %d.%d", &major, &minor) == 2) {
         if ((unsigned)(10 * major + minor) > number("ptx", 999)) {

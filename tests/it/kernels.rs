@@ -1,5 +1,6 @@
 //! The probe's kernels: loaded and run in a child process, against fake libraries at the operating system's boundary.
 
+mod command;
 mod load;
 mod run;
 
@@ -22,5 +23,5 @@ fn faked(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
 }
 
 pub fn trials() -> Vec<Trial> {
-    [load::trials(), run::trials()].into_iter().flatten().collect()
+    [load::trials(), run::trials(), command::trials()].into_iter().flatten().collect()
 }

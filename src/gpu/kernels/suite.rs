@@ -205,7 +205,7 @@ fn cooperative(seed: u64, gpu: &About, _: u64) -> Job {
 }
 
 fn copy(seed: u64, gpu: &About, most: u64) -> Job {
-    let words = (most.min(gpu.free / 8) / 16).max(1);
+    let words = (most.min(gpu.free / 64) / 16).max(1);
     let mut draw = Draw(seed ^ 6);
     let mut input = vec![0; 16 * words as usize];
     input.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&draw.next().to_ne_bytes()));
@@ -221,7 +221,7 @@ mod tests {
 
     fn gpu(capability: u32) -> About {
         let capability = Capability::from_sm(capability);
-        About { capability, processors: 4, cooperative: true, free: 1 << 20, runtime: None, loaded: None }
+        About { capability, processors: 4, cooperative: true, free: 1 << 24, runtime: None, loaded: None }
     }
 
     #[test]
@@ -246,6 +246,7 @@ mod tests {
         assert_ne!(expected, got);
         assert!(matches!(job.judge(&[]), KernelVerdict::Wrong { .. }), "nothing at all");
         let job = copy(1, &gpu(90), 1 << 10);
+        assert_eq!(job.input.len(), 1 << 10);
         let mut out = job.input.clone();
         *out.last_mut().unwrap() ^= 0x80;
         assert!(matches!(job.judge(&out), KernelVerdict::Wrong { wrong: 1, index: 255, .. }));
