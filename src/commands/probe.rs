@@ -4,7 +4,7 @@ use super::check::verdict;
 use super::output;
 use super::progress::Progress;
 use super::subject::{self, Subject};
-use crate::checks::{Case, judge, probe as judged_probe, summary};
+use crate::checks::{Case, judge, kernel, probe as judged_probe, summary};
 use crate::cli::{Format, ProbeArgs, SubjectArgs};
 use crate::exit::Exit;
 use crate::facts::observed::Observed;
@@ -34,10 +34,10 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<Exit> {
     let case = Case::new(&facts, &know, purpose, &[]);
     let mut judged = judge(&case, &|_| true);
     // What the trial says nothing about is `check`'s.
-    let shown: Vec<_> = judged_probe::findings(&case).iter().map(|finding| finding.id).collect();
+    let shown: Vec<_> = judged_probe::findings(&case).iter().chain(&kernel::findings(&case)).map(|finding| finding.id).collect();
     let skipped = facts.probe.value().is_none();
     judged.findings.retain(|finding| concerns(finding, &shown, skipped));
-    judged.notes.clear();
+    judged.notes.retain(|note| shown.contains(&note.id));
     judged.undecided.clear();
     judged.passed.clear();
     judged.not_applicable.clear();

@@ -19,7 +19,9 @@ struct Run {
 
 /// With a libcudart that computes (`runtime`), or with the toolkit's own.
 fn probe(home: &Path, script: &str, runtime: bool) -> Run {
-    let nvml = format!("driver {RELEASE}\ncuda 13000\n0.capability 90\n0.free 85000000000\n1.free 85000000000\n1.capability 90\n1.minor 1\n1.bus 00000000:2A:00.0\n{script}");
+    let nvml = format!(
+        "driver {RELEASE}\ncuda 13000\n0.capability 90\n0.free 85000000000\n1.free 85000000000\n1.capability 90\n1.minor 1\n1.bus 00000000:2A:00.0\n{script}"
+    );
     let fakes = driver(RELEASE, &nvml, script);
     if runtime {
         std::fs::write(fakes.path().join("cudart.script"), script).unwrap();
@@ -30,7 +32,8 @@ fn probe(home: &Path, script: &str, runtime: bool) -> Run {
         build("cudart.c", &fakes.path().join("libcudart.so.13"), &options.each_ref().map(String::as_str));
     }
     let tmp = tempfile::tempdir().unwrap();
-    let env = [format!("CUDA_HOME={}", home.display()), format!("TMPDIR={}", tmp.path().display()), "TORCH_CUDA_ARCH_LIST=8.0 9.0".to_owned()];
+    let env =
+        [format!("CUDA_HOME={}", home.display()), format!("TMPDIR={}", tmp.path().display()), "TORCH_CUDA_ARCH_LIST=8.0 9.0".to_owned()];
     let env = env.iter().flat_map(|pair| ["--env", pair]);
     let args: Vec<&str> = ["probe", "--no-cache", "--format", "json"].into_iter().chain(env).collect();
     let out = under_driver(RELEASE, fakes.path().to_str().unwrap(), &args);
