@@ -179,8 +179,10 @@ fn device<'a>(case: &Case<'_>, run: &'a DeviceRun) -> Vec<Trouble<'a>> {
         let weight = |id: ProblemId| match (id, way.way) {
             ("gpu-busy", _) => Severity::Info,
             (_, Way::Runtime) => Severity::Error,
-            // Built code of the GPU's own runs: a driver that is older than the toolkit's PTX is in order then.
-            ("ptx-newer-than-driver" | "runtime-lib-not-on-loader-path", Way::Ptx) if works => Severity::Info,
+            // What an extension runs, runs: a driver that is older than the toolkit's PTX is in order then, and so are cubins for others.
+            ("ptx-newer-than-driver" | "runtime-lib-not-on-loader-path", Way::Ptx) | ("no-kernel-image", Way::Cubin) if works => {
+                Severity::Info
+            }
             _ if works => Severity::Warning,
             _ => Severity::Error,
         };

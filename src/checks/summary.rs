@@ -128,10 +128,14 @@ pub fn proves(case: &Case<'_>, judged: &Judged) -> String {
         (true, Some(_), Some(_)) => "setup build and JIT: ok by the facts, nothing was compiled".to_owned(),
     });
     let devices = case.facts.gpu.devices.value().map_or(0, Vec::len);
+    let run = case.facts.probe.value().and_then(|probe| probe.execution.value());
     parts.push(match (case.purpose.runs(), devices) {
         (false, 0) => "run: not tested, no GPU".to_owned(),
         (false, _) => "run: not asked".to_owned(),
         (true, 0) => "run: not judged, no GPU seen".to_owned(),
+        (true, _) if run.is_some_and(|execution| !execution.devices.is_empty()) => {
+            format!("run: {}", run.map(super::kernel::proves).unwrap_or_default())
+        }
         (true, _) if torch.is_none() => "run: not judged, no torch".to_owned(),
         (true, _) => "run: ok by the facts, nothing was run".to_owned(),
     });

@@ -201,14 +201,16 @@ impl DeviceRun {
         self.ways.iter().find(|run| run.way == way).map(|run| &run.outcome)
     }
 
-    /// Every kernel that this GPU has, in every way that was to be tried, gave the right values.
+    /// Every kernel that this GPU has gave the right values, as an extension runs them, and in no other way a wrong one. That a cubin or
+    /// PTX was refused does not matter then: it may be of another target, or newer than the driver can compile.
     pub fn proven(&self) -> bool {
-        let ran = |run: &WayRun| match &run.outcome {
+        let fits = |run: &WayRun| match &run.outcome {
             Outcome::Ran(ran) => ran.passed(),
             Outcome::Skipped { .. } => true,
-            Outcome::Failed { .. } | Outcome::Busy { .. } | Outcome::Fault(_) => false,
+            Outcome::Failed { .. } => run.way != Way::Runtime,
+            Outcome::Busy { .. } | Outcome::Fault(_) => false,
         };
-        self.ways.iter().any(|run| matches!(run.outcome, Outcome::Ran(_))) && self.ways.iter().all(ran)
+        matches!(self.way(Way::Runtime), Some(Outcome::Ran(_))) && self.ways.iter().all(fits)
     }
 
     pub fn busy(&self) -> Option<&str> {

@@ -3,6 +3,7 @@
 mod command;
 mod load;
 mod run;
+mod sources;
 
 use crate::fake::compiler;
 use crate::util::{BINARY, trial_with};
@@ -23,5 +24,5 @@ fn faked(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
 }
 
 pub fn trials() -> Vec<Trial> {
-    [load::trials(), run::trials(), command::trials()].into_iter().flatten().collect()
+    [load::trials(), run::trials(), command::trials(), sources::trials()].into_iter().flatten().collect()
 }
