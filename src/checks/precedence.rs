@@ -78,8 +78,17 @@ pub const RULES: &[(&[ProblemId], &[ProblemId])] = &[
     ),
     (&["libcudart-impostor", "ld-library-path-overrides-torch-libs"], &["multiple-toolkits-path-order"]),
     (&["multiple-toolkits-path-order"], &["distro-nvcc-usr-bin"]),
-    // torch takes the folder above the wrapper for the toolkit.
-    (&["nvcc-wrapper"], &["toolkit-incomplete", "missing-cuda-headers", "linker-cannot-find-cuda-lib"]),
+    // torch takes the folder above the wrapper for the toolkit, and its release is that of the nvcc which the wrapper starts.
+    (
+        &["nvcc-wrapper"],
+        &[
+            "torch-nvcc-mismatch-major",
+            "torch-nvcc-mismatch-minor",
+            "toolkit-incomplete",
+            "missing-cuda-headers",
+            "linker-cannot-find-cuda-lib",
+        ],
+    ),
     (&["conda-targets-layout"], &["toolkit-incomplete", "missing-cuda-headers", "linker-cannot-find-cuda-lib"]),
     (&["toolkit-incomplete", "toolkit-mixed"], &["missing-cuda-headers", "linker-cannot-find-cuda-lib"]),
     (&["missing-cxx-compiler", "cxx-env-var-malformed"], &["gcc-too-new-for-nvcc", "gcc-rejected-by-torch", "gcc-too-old-for-torch"]),

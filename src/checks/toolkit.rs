@@ -81,8 +81,10 @@ fn wrapper(case: &Case<'_>) -> Judgement {
             if let Some(stated) = beside {
                 found = found.seen(Evidence::new("headers", stated.version.to_string()).at(&stated.path));
             }
-            if let Some(owner) = owner {
-                found = use_toolkit(case, owner).into_iter().fold(found, Finding::fix);
+            // The toolkit of torch's release before the one that the wrapper leads to.
+            let better = best_toolkit(case, true).filter(|better| better.real != toolkit.real);
+            if let Some(instead) = better.or(owner) {
+                found = use_toolkit(case, instead).into_iter().fold(found, Finding::fix);
             } else {
                 found = found
                     .fix(Fix::advice(format!("set `CUDA_HOME` to the toolkit of `{target}`, or let the wrapper start the nvcc beside it")));
