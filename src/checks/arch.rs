@@ -2,7 +2,7 @@
 
 use super::deepspeed::set_list;
 use super::lookup::NOT_ASKED;
-use super::{Case, Check, Judgement, Purpose, Verdict};
+use super::{Case, Check, Judgement, Verdict};
 use crate::facts::observed::Missing;
 use crate::finding::{Evidence, Finding, Fix};
 use crate::knowledge::schema::deepspeed::DeepSpeedTrait;
@@ -287,16 +287,8 @@ fn unset(case: &Case<'_>) -> Judgement {
     if case.nvcc()?.is_none() {
         return Ok(Verdict::not_applicable("torch finds no nvcc"));
     }
-    let gpus = case.gpus()?;
-    if !gpus.is_empty() {
-        // GPUs that are only spoken of are there for the judgement, and torch cannot ask them where it builds.
-        let assumed = gpus.iter().all(|device| device.bus.is_none() && device.uuid.is_none());
-        if case.purpose != Purpose::Build || !assumed {
-            return Ok(Verdict::Pass);
-        }
-        let finding = Finding::info(ID, format!("`{LIST}` is unset, and a machine without GPU cannot ask those that are assumed"))
-            .seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path));
-        return Ok(Verdict::found(set_list(case, ID).into_iter().fold(finding, Finding::fix)));
+    if !case.gpus()?.is_empty() {
+        return Ok(Verdict::Pass);
     }
     let finding = Finding::error(ID, format!("`{LIST}` is unset and there is no GPU to ask, so torch does not know what to build for"))
         .seen(super::torch::shown(torch))

@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -23,8 +24,8 @@ import tomllib
 HERE = pathlib.Path(__file__).resolve().parent
 REPO = HERE.parents[2]
 LAB = pathlib.Path(os.environ.get("DS_DOCTOR_LAB") or pathlib.Path.home() / ".cache/ds-doctor-lab").resolve()
-KEYS = {"name", "fault", "slow", "lab", "venv", "machine", "env", "python", "build", "flags", "predict", "among", "fails", "hangs", "limit",
-        "repair", "exports", "spare", "by_hand", "advice", "shown", "na", "chroot"}
+KEYS = {"name", "fault", "slow", "lab", "venv", "machine", "env", "build", "flags", "predict", "among", "fails", "hangs", "limit",
+        "repair", "exports", "person", "by_hand", "advice", "shown", "na", "chroot"}
 
 
 class Deviation(Exception):
@@ -49,12 +50,11 @@ class Row:
         # Where the build runs, and how the commands see that place and the doctor.
         self.root = pathlib.Path(f"{room}/root") if row.get("chroot") else None
         if self.root:
-            self.place, self.names["WORK"], self.doctor = self.root / "build", "/build/op", "/ds-doctor"
+            self.place, self.names["WORK"] = self.root / "build", "/build/op"
             self.env = {"HOME": "/root", "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
         else:
             self.place = pathlib.Path(f"{room}/build")
             self.names["WORK"] = f"{self.place}/op"
-        self.real_doctor = doctor
 
     def fill(self, text):
         return re.sub(r"\$(\w+)", lambda name: self.names.get(name[1], name[0]), text)
@@ -72,12 +72,17 @@ class Row:
             raise Deviation(f"the machine could not be made: {done.stderr.strip()}")
         if self.root:
             self.place.mkdir(exist_ok=True)
-            shutil.copy(self.real_doctor, self.root / "ds-doctor")
         for name, value in self.row.get("env", {}).items():
             if value == "":
                 self.env.pop(name, None)
             else:
                 self.env[name] = self.fill(value)
+        # The doctor is on PATH, so that what it prints can be pasted as it stands.
+        tools = self.root / "usr/bin" if self.root else self.room / "tools"
+        tools.mkdir(exist_ok=True)
+        shutil.copy(self.doctor, tools / "ds-doctor")
+        if not self.root:
+            self.env["PATH"] += f":{tools}"
 
     def sh(self, script, limit=None):
         """(exit status, or None where it hung and was interrupted; all it said)"""
@@ -102,8 +107,7 @@ class Row:
 
     def ask(self, words, before=""):
         """The doctor's JSON."""
-        python = f" --python {self.fill(self.row['python'])}" if "python" in self.row else ""
-        status, text = self.sh(f"{before}{self.doctor} {words}{python} --format json 2>/dev/null", 60)
+        status, text = self.sh(f"{before}ds-doctor {words} --format json 2>/dev/null", 60)
         try:
             return json.loads(text)
         except ValueError:
@@ -115,15 +119,15 @@ class Row:
         for folder in clean:
             subprocess.run(f"rm -rf {folder}/*", shell=True, check=True)
         shutil.copytree(HERE / "op", self.place / "op")
-        python, flags = self.row.get("python", "python"), self.row.get("flags", "")
+        flags = self.row.get("flags", "")
         op = "deepspeed/ops/lion/fused_lion_op"
         command = {
-            "jit": f"{python} -u $WORK/jit.py {flags}",
-            "setup": f"cd $WORK && {python} setup.py -q build_ext --inplace && {python} load.py small.*.so",
+            "jit": f"python -u $WORK/jit.py {flags}",
+            "setup": f"cd $WORK && python setup.py -q build_ext --inplace && python load.py small.*.so",
             # DeepSpeed's own setup, with the sources of one op replaced by the small ones (machine.sh).
-            "deepspeed": f"cd $ROOM/deepspeed && rm -rf build {op}* && {python} setup.py -q build_ext --inplace && {python} $OP/load.py {op}.*.so",
-            "wheel": f"cd $ROOM/deepspeed && rm -rf build dist && {python} -m pip wheel --no-deps -w dist . && "
-            f"{python} -m zipfile -e dist/*.whl dist/x && {python} $OP/load.py dist/x/{op}.*.so",
+            "deepspeed": f"cd $ROOM/deepspeed && rm -rf build {op}* && python setup.py -q build_ext --inplace && python $OP/load.py {op}.*.so",
+            "wheel": f"cd $ROOM/deepspeed && rm -rf build dist && python -m pip wheel --no-deps -w dist . && "
+            f"python -m zipfile -e dist/*.whl dist/x && python $OP/load.py dist/x/{op}.*.so",
             "program": "cd $WORK && nvcc -arch=sm_80 -cudart shared main.cpp small_kernel.cu -o main && ./main",
         }[self.row["build"]]
         command = self.fill(command)
@@ -159,34 +163,40 @@ class Row:
 
     # (c) the repairs
     def exports(self, words):
-        python = f" --python {self.fill(self.row['python'])}" if "python" in self.row else ""
-        command = f"{self.doctor} fix{words}{python} --print-exports 2>/dev/null"
-        _, text = self.sh(command)
-        names = re.findall(r"^(?:export|unset) ([A-Za-z_]\w*)", text, re.M)
-        spare = self.row.get("spare", [])
-        if sorted(names) != sorted(self.row["exports"] + spare):
-            raise Deviation(f"exports {names}, not {self.row['exports'] + spare}: {text}")
         if "--gpu" in words and "exports" not in self.row["repair"]:
             # A list is never guessed.
-            plain = self.sh(f"{self.doctor} fix --print-exports 2>/dev/null")[1]
+            plain = self.sh("ds-doctor fix --print-exports 2>/dev/null")[1]
             if plain.strip():
                 raise Deviation(f"without --gpu it exports {plain.strip()}")
-        before = f'eval "$({command})"; '
-        self.passes(before, f"`fix{words} --print-exports`")
+        return self.exported(f"ds-doctor fix{words} --print-exports")
+
+    def exported(self, command):
+        """What the command prints makes the build pass, silences the doctor, and is needed to the last variable."""
+        text = self.sh(f"{command} 2>/dev/null")[1]
+        names = re.findall(r"^(?:export|unset) ([A-Za-z_]\w*)", text, re.M)
+        person = self.row.get("person", [])
+        if sorted(names) != sorted(self.row["exports"] + person):
+            raise Deviation(f"`{command}` exports {names}, not {self.row['exports'] + person}: {text}")
+        before = f'eval "$({command} 2>/dev/null)"; '
+        self.passes(before, f"`{command}`")
         self.predict(before, [])
-        for name in self.row["exports"]:
+        # Without its only variable the environment is the one that the build has already failed in.
+        for name in names if len(names) > 1 else []:
             old = self.env.get(name)
             back = f"unset {name}; " if old is None else f"export {name}='{old}'; "
-            status, text = self.build(before + back)
-            if status == 0:
+            if name in person:
+                # Not for the build: the `nvcc` that is typed is the one that builds.
+                own = self.sh(f"{before}command -v nvcc")[1]
+                if own.strip() != self.sh(f'{before}printf %s "$CUDA_HOME/bin/nvcc"')[1] or own == self.sh(f"{before}{back}command -v nvcc")[1]:
+                    raise Deviation(f"`{name}` is exported and makes no difference to a person")
+            elif self.build(before + back)[0] == 0:
                 raise Deviation(f"`{name}` is exported and not needed: the build passes without it")
-        return f"exports {', '.join(names)}"
+        return "; ".join(line.rstrip(";") for line in text.splitlines())
 
     def commands(self, words):
         """What `fix` prints for a person, pasted: commands and exports, no prose."""
-        python = f" --python {self.fill(self.row['python'])}" if "python" in self.row else ""
         steps = self.ask(f"fix{words}")["result"]["steps"]
-        printed = self.sh(f"{self.doctor} fix{words}{python} 2>/dev/null")[1]
+        printed = self.sh(f"ds-doctor fix{words} 2>/dev/null")[1]
         lines = [line.strip() for line in printed.split("taken together:")[0].splitlines() if line.startswith("  ")]
         if len(lines) != len(steps):
             raise Deviation(f"{len(steps)} steps, printed {lines}")
@@ -204,30 +214,31 @@ class Row:
         shown = "; ".join(re.sub(r"\s{2,}# .*", "", line) for line in paste)
         self.passes(before, f"`{shown}`")
         self.predict(before, [])
-        return f"pasted `{self.short(shown)}`"
+        return f"`{shown}`"
 
     def by_hand(self, _words):
         """Advice in prose, done by hand: the text must say it, and doing it must help."""
-        texts = json.dumps([step["fix"] for step in self.ask("fix")["result"]["steps"]], ensure_ascii=False)
+        texts = json.dumps([finding["fixes"] for finding in self.ask("fix")["findings"]], ensure_ascii=False)
         if not re.search(self.row["advice"], texts):
             raise Deviation(f"no advice `{self.row['advice']}` in {texts}")
-        printed = self.sh(f"{self.doctor} fix --print-exports 2>/dev/null")[1]
+        printed = self.sh(f"ds-doctor fix --print-exports 2>/dev/null")[1]
         if printed.strip():
             raise Deviation(f"exports {printed.strip()}")
         self.passes(self.fill(self.row["by_hand"]) + "\n", "the advice")
         return f"by hand: {self.row['shown']}"
 
     def overlay(self, _words):
-        place = f"{self.room}/overlay"
-        status, text = self.sh(f"{self.doctor} overlay create {place}")
+        steps = self.ask("fix")["result"]["steps"]
+        if ["ds-doctor", "overlay", "create"] not in [step["fix"].get("argv") for step in steps]:
+            raise Deviation(f"`fix` does not name the overlay: {steps}")
+        status, text = self.sh("ds-doctor overlay create")
         if status != 0:
             raise Deviation(f"`overlay create` failed: {text[-600:]}")
-        command = f"{self.doctor} fix --print-exports --overlay {place} 2>/dev/null"
-        before = f'eval "$({command})"; '
-        self.passes(before, "the overlay")
-        self.predict(before, [])
-        self.sh(f"{self.doctor} overlay remove {place}")
-        return "overlay"
+        how = self.exported('ds-doctor fix --print-exports --overlay "$HOME/.local/share/ds-doctor/overlay"')
+        status, text = self.sh("ds-doctor overlay remove")
+        if status != 0 or pathlib.Path(self.env["HOME"], ".local/share/ds-doctor/overlay").exists():
+            raise Deviation(f"`overlay remove` failed: {text[-600:]}")
+        return f"`ds-doctor overlay create`; {how}"
 
     def short(self, text):
         for path, name in ((str(self.site), "…/site-packages"), (str(self.venv), "…"), (str(self.room), "…"), (str(LAB), "…")):
@@ -248,7 +259,8 @@ class Row:
         fixed = []
         for repair in self.row.get("repair", []):
             kind, _, words = repair.partition(" ")
-            fixed.append(getattr(self, kind.replace("-", "_"))(f" {words}" if words else ""))
+            how = getattr(self, kind.replace("-", "_"))(f" {words}" if words else "")
+            fixed.append(self.short(how))
         return cells | {"fixed": "; ".join(fixed) if fixed else f"n/a: {self.row['na']}"}
 
 
@@ -258,7 +270,8 @@ def inside(name, doctor, room):
         answer = {"ok": True} | row.run()
     except Deviation as why:
         answer = {"ok": False, "why": str(why)}
-    print(json.dumps(answer | {"log": "".join(row.log)}))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(json.dumps(answer | {"log": "".join(row.log), "cpu": used.ru_utime + used.ru_stime}))
 
 
 # ---- outside: all rows, and the table ----
@@ -294,14 +307,13 @@ def namespace():
 def one(row, doctor, top):
     room = top / row["name"]
     room.mkdir()
-    start = time.monotonic()
     command = [*namespace(), sys.executable, str(HERE / "run.py"), "--inside", row["name"], "--doctor", doctor, "--room", str(room)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     try:
         answer = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        answer = {"ok": False, "why": f"the driver itself failed: {done.stderr[-800:]}", "log": ""}
-    return answer | {"seconds": time.monotonic() - start}
+        answer = {"ok": False, "why": f"the driver itself failed: {done.stderr[-800:]}", "log": "", "cpu": 0}
+    return answer
 
 
 def doctor_of(given):
@@ -333,12 +345,13 @@ def main():
         sys.exit(f"no row {', '.join(unknown)}")
     doctor = str(doctor_of(args.doctor))
     namespaces = subprocess.run([*namespace(), "sh", "-c", "mount -t tmpfs lab /opt"], capture_output=True).returncode == 0
-    passed = failed = skipped = 0
+    passed = failed = skipped = cpu = 0
+    start = time.monotonic()
     if args.keep_log:
         args.keep_log.mkdir(parents=True, exist_ok=True)
     # A signal ends the program through the same door, so the folder goes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    print("| fault | predicted | failed as predicted | fixed by | s |\n|---|---|---|---|---|", flush=True)
+    print("| fault | predicted | failed as predicted | fixed by | s of CPU |\n|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="ds-doctor-builds-") as top, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         tasks = []
         for row in table:
@@ -349,15 +362,17 @@ def main():
                 tasks.append((row, pool.submit(one, row, doctor, pathlib.Path(top))))
         for row, task in tasks:
             answer = task.result()
+            cpu += answer.get("cpu", 0)
             if args.keep_log:
                 (args.keep_log / f"{row['name']}.log").write_text(answer["log"])
             if answer["ok"]:
                 passed += 1
                 cells = [f"{row['name']}: {row['fault']}", answer["predicted"], f"`{answer['failed']}`", answer["fixed"]]
-                print("| " + " | ".join(cell.replace("|", "\\|") for cell in cells), f"| {answer['seconds']:.0f} |", flush=True)
+                print("| " + " | ".join(cell.replace("|", "\\|") for cell in cells), f"| {answer['cpu']:.0f} |", flush=True)
             else:
                 failed += 1
                 print(f"DEVIATION: {row['name']}: {answer['why']}", flush=True)
+    print(f"{time.monotonic() - start:.0f} s, {cpu:.0f} s of processor time")
     print(f"truth: {passed} passed, {failed} failed, {skipped} skipped")
     return failed != 0
 
