@@ -17,7 +17,6 @@ pub const CHECKS: &[Check] = &[
     Check { id: "missing-cuda-headers", run: headers },
     Check { id: "linker-cannot-find-cuda-lib", run: libraries },
     Check { id: "libcuda-not-found-at-link", run: libcuda },
-    Check { id: "conflicting-cub-headers", run: cub },
 ];
 
 /// What every `.cu` file that includes `ATen/cuda/CUDAContext.h` needs. Source: the include chains of torch 2.5 and 2.15.
@@ -60,7 +59,7 @@ fn in_variable(case: &Case<'_>, names: &[&str], is: impl Fn(&Path) -> bool) -> b
     names.iter().any(|name| case.facts.env.entries(name).iter().any(|entry| is(entry)))
 }
 
-const INCLUDE_VARIABLES: &[&str] = &["CPATH", "CPLUS_INCLUDE_PATH"];
+pub const INCLUDE_VARIABLES: &[&str] = &["CPATH", "CPLUS_INCLUDE_PATH"];
 
 /// conda puts headers and libraries under `targets/<arch>`, where nvcc looks and torch does not.
 fn targets_layout(case: &Case<'_>) -> Judgement {
@@ -167,36 +166,10 @@ fn headers(case: &Case<'_>) -> Judgement {
     Ok(Verdict::found(fixes.into_iter().fold(finding, Finding::fix)))
 }
 
-/// Whether a package that an overlay would take from has the header: by the folder that was looked at (CUDA 13), else by the package's name.
+/// Whether an overlay would have the header, from the packages of the chosen Python.
 fn package_has_header(case: &Case<'_>, toolkit: &Toolkit, header: &str) -> bool {
-    let Some(python) = case.python().ok().flatten() else { return false };
-    let all = model::packages(case.facts, python, toolkit);
-    // The folders that compilers search anyway are listed with every toolkit.
-    let own = |package: &Toolkit| package.includes.iter().find(|folder| folder.is(&package.root.join("include"))).cloned();
-    let seen = all.iter().filter_map(|package| own(package)).any(|folder| folder.headers.iter().any(|name| name == header));
-    let named = || {
-        let major = toolkit.release().map(|release| release.major).filter(|major| *major < 13);
-        package_of(header).zip(major).is_some_and(|(package, major)| python.package(&format!("{}-cu{major}", package.pip)).is_some())
-    };
-    seen || (!all.is_empty() && named())
-}
-
-/// Whether an overlay would have the library under the name that linkers look for.
-fn overlay_has_library(case: &Case<'_>, toolkit: &Toolkit, library: &str) -> bool {
-    let start = format!("lib{library}.so");
-    let is = |name: &str| name.strip_prefix(&start).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    let own = |folder: &&LibFolder| !matches!(folder.kind, LibFolderKind::Stubs | LibFolderKind::Distribution);
-    if toolkit.libs.iter().filter(own).flat_map(|folder| &folder.files).any(|name| is(name)) {
-        return true;
-    }
-    let Some(python) = case.python().ok().flatten() else { return false };
-    let packages = model::packages(case.facts, python, toolkit);
-    let libraries = case.facts.loader.value().map_or(&[][..], |loader| loader.libraries.as_slice());
-    packages.iter().any(|package| {
-        let beside = package.real.parent().filter(|folder| folder.ends_with("nvidia"));
-        package.libs.iter().filter(own).flat_map(|folder| &folder.files).any(|name| is(name))
-            || beside.is_some_and(|nvidia| libraries.iter().any(|known| is(&known.name) && known.real.starts_with(nvidia)))
-    })
+    let package = package_of(header).map(|package| package.pip);
+    case.python().ok().flatten().is_some_and(|python| model::has_header(case.facts, python, toolkit, header, package))
 }
 
 /// A folder of CPATH that belongs to some toolkit and has the header.
@@ -333,7 +306,7 @@ fn libraries(case: &Case<'_>) -> Judgement {
     .then(format!("the link of {who} stops with `cannot find -l{first}`; LD_LIBRARY_PATH does not help, LIBRARY_PATH does"));
     let elsewhere = |library: &str| toolkit.libs.iter().find(|folder| folder.kind != LibFolderKind::Stubs && has(folder, library));
     let linked = overlay(toolkit, "a CUDA_HOME of links with the names that the linker looks for")
-        .filter(|_| missing.iter().all(|(library, ..)| overlay_has_library(case, toolkit, library)))
+        .filter(|_| missing.iter().all(|(library, ..)| model::has_library(case.facts, case.python().ok().flatten(), toolkit, library)))
         .map(|fix| fix.curing_of("linker-cannot-find-cuda-lib", toolkit.root.to_string()));
     // Variables alone come first where they do.
     let by_variable = missing.iter().all(|(library, ..)| elsewhere(library).is_some());
@@ -432,39 +405,4 @@ fn libcuda(case: &Case<'_>) -> Judgement {
         }
     };
     Ok(Verdict::found(finding))
-}
-
-/// Another toolkit's CUB in front, by CPATH: its macros and namespaces clash with this toolkit's own.
-fn cub(case: &Case<'_>) -> Judgement {
-    let toolkit = match picked(case)? {
-        Ok(toolkit) => toolkit,
-        Err(verdict) => return Ok(verdict),
-    };
-    let mut findings = Vec::new();
-    for name in INCLUDE_VARIABLES {
-        for entry in case.facts.env.entries(name) {
-            let owner = case.toolkits().iter().find(|other| {
-                other.real != toolkit.real
-                    && other.release() != toolkit.release()
-                    && other.includes.iter().any(|folder| {
-                        folder.is(&entry) && folder.headers.iter().any(|header| header == "cub/cub.cuh" || header == "thrust/version.h")
-                    })
-            });
-            let Some(other) = owner else { continue };
-            let release = |toolkit: &Toolkit| toolkit.release().map_or("unknown".to_owned(), |release| release.to_string());
-            let folder = HostPath::new(&entry);
-            findings.push(
-                Finding::error(
-                    "conflicting-cub-headers",
-                    format!("`{name}` puts the headers of CUDA {} beside those of CUDA {}", release(other), release(toolkit)),
-                )
-                .about(*name)
-                .seen(Evidence::new("CUB and Thrust", release(other)).at(&folder).said_by(*name))
-                .seen(Evidence::new("toolkit", release(toolkit)).at(&toolkit.root))
-                .then("compilations stop in CUB or Thrust, with redefinitions or `cub::` names that are ambiguous")
-                .fix(Fix::remove(name, &folder, "another release")),
-            );
-        }
-    }
-    Ok(Verdict::of(findings))
 }

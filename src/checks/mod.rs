@@ -6,6 +6,7 @@ mod cache;
 mod cache_folder;
 mod case;
 mod compiler;
+mod cub;
 mod deepspeed;
 mod driver;
 mod driver_libs;

@@ -1,9 +1,9 @@
 //! All checks, root causes before what follows from them.
 
 use super::{
-    Check, arch, buildtools, cache, cache_folder, compiler, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders, gpu,
-    link, loader, loader_families, loader_impostor, loader_order, loader_path, loader_versions, lookup, nccl, ninja, python, setuptools,
-    system, toolkit, torch,
+    Check, arch, buildtools, cache, cache_folder, compiler, cub, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders,
+    gpu, link, loader, loader_families, loader_impostor, loader_order, loader_path, loader_versions, lookup, nccl, ninja, python,
+    setuptools, system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -15,6 +15,7 @@ pub const CHECKS: &[&[Check]] = &[
     toolkit::CHECKS,
     compiler::CHECKS,
     link::CHECKS,
+    cub::CHECKS,
     ninja::CHECKS,
     buildtools::CHECKS,
     driver::CHECKS,

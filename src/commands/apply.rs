@@ -11,13 +11,13 @@ use crate::finding::Action;
 use crate::host::{Host, Live};
 use crate::render;
 use crate::render::json::Envelope;
-use crate::render::shell::quote_sh;
 use crate::repair::keep::{self, Removal};
 use crate::repair::overlay::Done;
 use crate::text::clean;
 use anyhow::bail;
 use serde_json::json;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// One act, as it went.
@@ -82,8 +82,7 @@ fn links(args: &FixArgs) -> Result<Deed, String> {
 }
 
 fn word(path: &Path) -> String {
-    use std::os::unix::ffi::OsStrExt as _;
-    String::from_utf8_lossy(&quote_sh(path.as_os_str().as_bytes())).into_owned()
+    render::shell::word(path.as_os_str().as_bytes())
 }
 
 /// Whole builds first: a lock that goes with one is not moved by itself.

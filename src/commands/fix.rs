@@ -118,6 +118,10 @@ fn printed(
         incomplete = true;
         output::note(&args.talk, &format!("{}: still to do by hand: {}", step.id, render::human::fix_line(&step.fix)));
     }
+    if let Some(dir) = overlay::usual_for(plan) {
+        let word = render::shell::word(dir.as_os_str().as_encoded_bytes());
+        output::note(&args.talk, &format!("there is an overlay: `--overlay {word}` points to it"));
+    }
     name_remaining(&plan.remaining, &args.talk);
     incomplete |= !plan.remaining.is_empty();
     Ok(if incomplete { Exit::Findings } else { Exit::Fine })

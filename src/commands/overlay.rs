@@ -2,19 +2,20 @@
 
 use super::output;
 use super::subject::Subject;
-use crate::checks::{Case, Purpose, Step, after, best_toolkit, judge};
+use crate::checks::{Case, Plan, Purpose, Step, after, best_toolkit, judge};
 use crate::cli::{ListingFormat, OverlayAction, OverlayArgs, OverlayCreateArgs, OverlayDirArgs, TalkArgs};
 use crate::collect;
 use crate::exit::Exit;
 use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::toolkit::{LibFolderKind, Toolkit};
-use crate::finding::{Finding, Fix, Severity};
+use crate::finding::{Action, Finding, Fix, Severity};
 use crate::host::{Environment, Host, Live};
 use crate::knowledge::Knowledge;
 use crate::model::overlay::{self as model, Gcc};
 use crate::model::search;
 use crate::render::json::Envelope;
+use crate::render::shell::word;
 use crate::repair::manifest::{Manifest, Why};
 use crate::repair::overlay::{Done, Fault, Place, look, make, remove};
 use crate::repair::plan::{self, HostGcc, Order};
@@ -71,6 +72,13 @@ pub fn whole(named: &Path) -> anyhow::Result<PathBuf> {
         bail!("the overlay `{}` is not whole: {fault}; `ds-doctor overlay create {0}` makes it anew", dir.display());
     }
     Ok(dir)
+}
+
+/// The usual overlay, where a plan asks for one and it is there.
+pub fn usual_for(plan: &Plan) -> Option<PathBuf> {
+    let asks = |step: &Step| matches!(&step.fix.action, Action::Run { argv, .. } if *argv == ["ds-doctor", "overlay", "create"]);
+    let dir = folder(None, &Live::new()).ok().filter(|_| plan.steps.iter().any(asks))?;
+    whole(&dir).ok()
 }
 
 /// The steps that put an overlay in force: for torch, and for a person or a CMake that takes the `nvcc` of PATH.
@@ -292,7 +300,7 @@ fn told(out: &mut dyn Write, draft: &Draft, dir: &Path, done: Option<Done>, verb
         links(out, manifest)?;
     }
     if done.is_some() {
-        writeln!(out, "use it: eval \"$(ds-doctor fix --print-exports --overlay {})\"", dir.display())?;
+        writeln!(out, "use it: eval \"$(ds-doctor fix --print-exports --overlay {})\"", clean(&word(dir.as_os_str().as_bytes())))?;
     }
     Ok(())
 }

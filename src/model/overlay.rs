@@ -10,7 +10,7 @@ use crate::facts::python::Interpreter;
 use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::source::Source;
-use crate::facts::toolkit::{Layout, Toolkit};
+use crate::facts::toolkit::{Layout, LibFolder, LibFolderKind, Toolkit};
 use crate::facts::torch::Torch;
 use crate::knowledge::Knowledge;
 use crate::version::Dotted;
@@ -26,6 +26,35 @@ pub fn packages<'a>(facts: &'a Snapshot, python: &Interpreter, toolkit: &Toolkit
     all.iter()
         .filter(|other| other.layout == Layout::Pip && other.real != toolkit.real && other.release() == Some(release) && imported(other))
         .collect()
+}
+
+/// Whether the packages have the header: by the folder that was looked at (CUDA 13), else, before CUDA 13, by the name of the package that
+/// brings it (`nvidia-cublas`).
+pub fn has_header(facts: &Snapshot, python: &Interpreter, toolkit: &Toolkit, header: &str, package: Option<&str>) -> bool {
+    let all = packages(facts, python, toolkit);
+    // The folders that compilers search anyway are listed with every toolkit.
+    let own = |package: &&Toolkit| package.includes.iter().find(|folder| folder.is(&package.root.join("include"))).cloned();
+    let seen = all.iter().filter_map(own).any(|folder| folder.headers.iter().any(|name| name == header));
+    let major = toolkit.release().map(|release| release.major).filter(|major| *major < 13);
+    let named = package.zip(major).is_some_and(|(package, major)| python.package(&format!("{package}-cu{major}")).is_some());
+    seen || (!all.is_empty() && named)
+}
+
+/// Whether an overlay would have `lib{library}.so`: under that name or with a version, in the toolkit or in packages.
+pub fn has_library(facts: &Snapshot, python: Option<&Interpreter>, toolkit: &Toolkit, library: &str) -> bool {
+    let start = format!("lib{library}.so");
+    let is = |name: &str| name.strip_prefix(&start).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let own = |folder: &&LibFolder| !matches!(folder.kind, LibFolderKind::Stubs | LibFolderKind::Distribution);
+    if toolkit.libs.iter().filter(own).flat_map(|folder| &folder.files).any(|name| is(name)) {
+        return true;
+    }
+    let packages = python.map(|python| packages(facts, python, toolkit)).unwrap_or_default();
+    let libraries = facts.loader.value().map_or(&[][..], |loader| loader.libraries.as_slice());
+    packages.iter().any(|package| {
+        let beside = package.real.parent().filter(|folder| folder.ends_with("nvidia"));
+        package.libs.iter().filter(own).flat_map(|folder| &folder.files).any(|name| is(name))
+            || beside.is_some_and(|nvidia| libraries.iter().any(|known| is(&known.name) && known.real.starts_with(nvidia)))
+    })
 }
 
 /// The newest g++ of a major from `least` to `most` that can compile and has its gcc beside it, by a name that is not below the folder.

@@ -8,7 +8,8 @@ pub fn quote_sh(bytes: &[u8]) -> Vec<u8> {
     shlex::bytes::try_quote(bytes).map_or_else(|_| b"''".to_vec(), std::borrow::Cow::into_owned)
 }
 
-fn word(bytes: &[u8]) -> String {
+/// [`quote_sh`] for a line that is shown: bytes that are not UTF-8 are replaced.
+pub fn word(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&quote_sh(bytes)).into_owned()
 }
 

@@ -1,7 +1,7 @@
 //! An overlay on disk: made beside its place and moved there in one step, compared with its manifest, taken away link by link.
 
 use super::manifest::{self, Link, Manifest};
-use super::writer::{self, Folder, Is};
+use super::writer::{self, Folder};
 use crate::facts::raw::HostPath;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -170,6 +170,7 @@ pub fn make(dir: &Path, manifest: &Manifest) -> Result<Done, Trouble> {
             return refused(format!("in `{}`, {fault}: move it away first", dir.display()));
         }
         if overlay.manifest == *manifest && faults.is_empty() {
+            sweep(dir)?;
             return Ok(Done::Unchanged);
         }
     }
@@ -197,6 +198,18 @@ pub fn make(dir: &Path, manifest: &Manifest) -> Result<Done, Trouble> {
     })
 }
 
+/// Takes away what an interrupted run left beside an overlay that stays.
+fn sweep(dir: &Path) -> Result<(), Trouble> {
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(()) };
+    let above = Folder::open(&parent.join(".")).map_err(at(parent))?;
+    let beside = beside(name);
+    if above.identity(&beside).is_err() {
+        return Ok(());
+    }
+    let path = parent.join(&beside);
+    scratch(&above, &beside, &path).and_then(|_held| above.remove_folder(&beside).map_err(at(&path)))
+}
+
 /// `.overlay.ds-doctor-new`
 fn beside(name: &OsStr) -> OsString {
     let mut beside = OsString::from(".");
@@ -211,7 +224,7 @@ fn scratch(above: &Folder, name: &OsStr, path: &Path) -> Result<Folder, Trouble>
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => above.child(name).map_err(at(path))?,
         other => other.map_err(at(path))?,
     };
-    if !new.lock().map_err(at(path))? {
+    if !new.lock() {
         return refused(format!("another ds-doctor is at work in `{}`", path.display()));
     }
     match look(path)? {
@@ -270,13 +283,9 @@ pub fn remove(dir: &Path) -> Result<usize, Trouble> {
     if !same {
         return refused(format!("`{}` has changed meanwhile", dir.display()));
     }
+    sweep(dir)?;
     overlay.clear().and_then(|()| above.remove_folder(name)).map_err(at(dir))?;
     Ok(overlay.manifest.links.len())
-}
-
-/// Whether the overlay's folder is one of links only: for those who must not follow what they do not know.
-pub fn is_overlay(dir: &Path) -> bool {
-    Folder::open(dir).and_then(|folder| folder.identity(OsStr::new(manifest::NAME))).is_ok_and(|identity| identity.is == Is::File)
 }
 
 #[cfg(test)]
@@ -404,6 +413,10 @@ mod tests {
         fs::remove_file(left.join("bin/nvcc")).unwrap();
         assert_eq!(make(&bench.at("o"), &bench.manifest(&[])).unwrap(), Done::Made);
         assert_eq!(bench.beside(), ["cuda", "o"]);
+        // Also where the overlay itself is right already, and where it goes.
+        make(&left, &bench.manifest(&[])).unwrap();
+        assert_eq!(make(&bench.at("o"), &bench.manifest(&[])).unwrap(), Done::Unchanged);
+        assert_eq!(bench.beside(), ["cuda", "o"]);
         // Something of somebody else's under that name stays.
         fs::create_dir(&left).unwrap();
         fs::write(left.join("theirs"), "x").unwrap();
@@ -417,7 +430,7 @@ mod tests {
         let held = bench.at(".o.ds-doctor-new");
         fs::create_dir(&held).unwrap();
         let other = Folder::open(&held).unwrap();
-        assert!(other.lock().unwrap());
+        assert!(other.lock());
         assert!(why(make(&bench.at("o"), &bench.manifest(&[])).unwrap_err()).contains("at work"));
         drop(other);
         assert_eq!(make(&bench.at("o"), &bench.manifest(&[])).unwrap(), Done::Made);

@@ -1,6 +1,8 @@
 //! `ds-doctor overlay` on real toolkits: nvcc compiles through it, the linker finds what torch asks for, and nothing but its own links is
 //! ever taken away.
 
+mod plan;
+
 use crate::util::{Doctor, Output, lab, trial, trial_with};
 use libtest_mimic::Trial;
 use std::collections::BTreeMap;
@@ -23,6 +25,9 @@ pub fn trials() -> Vec<Trial> {
         trial_with("overlay::exports_point_to_it", both("pip-cu130/nvidia/cu13"), |(kit, venv)| exports(&kit, &venv)),
         trial_with("overlay::a_gcc_that_nvcc_takes_is_found_by_nvcc_alone", newer_gcc(), |tree| older_gcc(&tree)),
         trial_with("overlay::condas_layout_is_put_right", cxx("pip-cu130/nvidia/cu13"), |kit| conda(&kit)),
+        trial("overlay::plan_of_places", plan::places),
+        trial("overlay::plan_keeps_names", plan::kept_names),
+        trial("overlay::plan_refuses", plan::refusals),
         trial("overlay::nothing_to_make_it_from", nothing),
         trial("overlay::folders_that_builds_cannot_use", unusable_names),
     ]
