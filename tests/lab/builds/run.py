@@ -191,7 +191,7 @@ class Row:
                     raise Deviation(f"`{name}` is exported and makes no difference to a person")
             elif self.build(before + back)[0] == 0:
                 raise Deviation(f"`{name}` is exported and not needed: the build passes without it")
-        return "; ".join(line.rstrip(";") for line in text.splitlines())
+        return "; ".join(f"`{line.rstrip(';')}`" for line in text.splitlines())
 
     def commands(self, words):
         """What `fix` prints for a person, pasted: commands and exports, no prose."""
@@ -261,7 +261,7 @@ class Row:
             kind, _, words = repair.partition(" ")
             how = getattr(self, kind.replace("-", "_"))(f" {words}" if words else "")
             fixed.append(self.short(how))
-        return cells | {"fixed": "; ".join(fixed) if fixed else f"n/a: {self.row['na']}"}
+        return cells | {"fixed": "; ".join(dict.fromkeys(fixed)) if fixed else f"n/a: {self.row['na']}"}
 
 
 def inside(name, doctor, room):
@@ -294,6 +294,9 @@ def why_skipped(row, namespaces):
     missing = [part for part in row["lab"] if not (LAB / ".stamps" / part).exists()]
     if missing:
         return f"the lab has no {', '.join(missing)} (.ci/lab makes it)"
+    hidden = [path for path in (HERE, LAB, pathlib.Path(sys.base_prefix)) if path.is_relative_to("/opt")]
+    if hidden:
+        return f"`{hidden[0]}` lies in /opt, where the machines have their toolkits"
     if pathlib.Path("/proc/driver/nvidia/version").exists():
         return "this machine has a GPU driver, and the faults are those of a machine without"
     return None
