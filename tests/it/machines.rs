@@ -53,6 +53,14 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
+/// The tree of a machine, in its folder, and its environment.
+pub fn tree(manifest: &Path) -> (tempfile::TempDir, PathBuf, BTreeMap<String, String>) {
+    let case = Case { file: manifest.to_owned(), built: OnceLock::new() };
+    case.built();
+    let built = case.built.into_inner().unwrap();
+    (built.folder, built.root, built.env)
+}
+
 /// The snapshot of a machine with what its arguments assume, redacted.
 pub fn snapshot(manifest: &Path) -> String {
     let case = Case { file: manifest.to_owned(), built: OnceLock::new() };

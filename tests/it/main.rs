@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests make files and run programs")]
 
 mod apply;
+mod bad_input;
 mod binary;
 mod collect_cache;
 mod collect_host;
@@ -10,6 +11,7 @@ mod collect_loader;
 mod collect_python;
 mod collect_toolkit;
 mod commands;
+mod docs;
 mod exports;
 mod fake;
 mod gpu;
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
     let args = Arguments::from_args();
     let mut trials = Vec::new();
     trials.extend(apply::trials());
+    trials.extend(bad_input::trials());
     trials.extend(binary::trials());
     trials.extend(collect_cache::trials());
     trials.extend(collect_host::trials());
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     trials.extend(collect_python::trials());
     trials.extend(collect_toolkit::trials());
     trials.extend(commands::trials());
+    trials.extend(docs::trials());
     trials.extend(exports::trials());
     trials.extend(gpu::trials());
     trials.extend(gpu_e2e::trials());
