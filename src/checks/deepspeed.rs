@@ -64,11 +64,8 @@ fn accelerator_cpu(case: &Case<'_>) -> Judgement {
     let Some(torch) = case.torch()?.filter(|torch| torch.cuda.is_some()) else { return Ok(Verdict::not_applicable("no torch for CUDA")) };
     // Without a wish for CUDA ops, the CPU op set is what a machine without GPU should get.
     let cuda_op = |name: &&str| {
-        *name == "DS_BUILD_OPS"
-            || case
-                .know
-                .deepspeed_op_by_variable(name, Some(&deepspeed.version))
-                .is_some_and(|op| op.accelerators.contains(&AcceleratorKind::Cuda) && !op.accelerators.contains(&AcceleratorKind::Cpu))
+        let in_set = |kind| case.know.deepspeed_ops(&deepspeed.version, kind).any(|op| op.variable == **name);
+        *name == "DS_BUILD_OPS" || (in_set(AcceleratorKind::Cuda) && !in_set(AcceleratorKind::Cpu))
     };
     let asked: Vec<&str> = case.asked_ops().into_iter().filter(cuda_op).collect();
     if asked.is_empty() {

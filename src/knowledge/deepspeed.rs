@@ -1,6 +1,6 @@
 //! DeepSpeed's builders, by release.
 
-use super::schema::deepspeed::{Accelerator, AcceleratorKind, BrokenOp, DeepSpeedTrait, Op, Part};
+use super::schema::deepspeed::{Accelerator, DeepSpeedTrait, Part};
 use super::{Knowledge, Ranged};
 use crate::version::{Capability, CudaVersion, Dotted};
 
@@ -55,25 +55,6 @@ impl Knowledge {
         let version = deepspeed.semver();
         let row = self.deepspeed.accelerator.iter().find(|row| row.deepspeed.contain(&version))?;
         Some(Ranged { row, known: self.deepspeed_known(deepspeed) })
-    }
-
-    /// The ops of a release, in alphabetical order.
-    pub fn deepspeed_ops(&self, deepspeed: &Dotted, accelerator: AcceleratorKind) -> impl Iterator<Item = &Op> {
-        let version = deepspeed.semver();
-        self.deepspeed.op.iter().filter(move |row| row.deepspeed.contain(&version) && row.accelerators.contains(&accelerator))
-    }
-
-    /// The op that a variable asks for in some release, or in this one: `DS_BUILD_AIO`.
-    pub fn deepspeed_op_by_variable(&self, variable: &str, deepspeed: Option<&Dotted>) -> Option<&Op> {
-        let version = deepspeed.map(Dotted::semver);
-        let mut rows = self.deepspeed.op.iter().filter(|row| row.variable == variable);
-        rows.find(|row| version.as_ref().is_none_or(|version| row.deepspeed.contain(version)))
-    }
-
-    /// The row of an op that no nvcc compiles in this release.
-    pub fn deepspeed_broken_op(&self, op: &str, deepspeed: &Dotted) -> Option<&BrokenOp> {
-        let version = deepspeed.semver();
-        self.deepspeed.broken_op.iter().find(|row| row.op == op && row.deepspeed.contain(&version))
     }
 
     /// Whether this DeepSpeed does a thing; `None` where it is not known. A release newer than the tables does what the newest one does,
@@ -164,7 +145,6 @@ mod tests {
         {
             let deepspeed = v(deepspeed);
             assert!(all.deepspeed_accelerator(&deepspeed).is_some(), "{deepspeed}");
-            assert!(all.deepspeed_ops(&deepspeed, AcceleratorKind::Cuda).count() >= 13, "{deepspeed}");
             for nvcc in ["10.2", "11.0", "11.8", "12.4", "12.5", "12.8", "13.0", "14.0"].map(cuda) {
                 assert!(all.deepspeed_default_archs(&deepspeed, Some(nvcc)).is_some(), "{deepspeed} {nvcc}");
                 for torch in ["1.13.1", "2.11.0", "2.12.0", "3.0.0"].map(v) {
@@ -180,28 +160,11 @@ mod tests {
     fn accelerators() {
         let all = Knowledge::embedded();
         let chosen = |deepspeed: &str| all.deepspeed_accelerator(&v(deepspeed)).map(|row| (row.no_gpu, row.no_torch, row.known)).unwrap();
-        use AcceleratorKind::{Cpu, Cuda};
+        use super::super::schema::deepspeed::AcceleratorKind::{Cpu, Cuda};
         assert_eq!(chosen("0.14.0"), (Cuda, Cuda, true));
         assert_eq!(chosen("0.14.1"), (Cpu, Cuda, true));
         assert_eq!(chosen("0.16.2"), (Cpu, Cpu, true));
         assert_eq!(chosen("0.20.0"), (Cpu, Cpu, false));
-    }
-
-    #[test]
-    fn ops() {
-        let all = Knowledge::embedded();
-        let has = |deepspeed: &str, op: &str| all.deepspeed_ops(&v(deepspeed), AcceleratorKind::Cuda).any(|row| row.op == op);
-        assert!(has("0.19.6", "sparse_attn") && !has("0.19.7", "sparse_attn"));
-        assert!(has("0.9.4", "utils") && !has("0.9.5", "utils") && has("0.17.1", "utils"));
-        assert!(!has("0.19.8", "deepspeed_ccl_comm"));
-        assert_eq!(all.deepspeed_ops(&v("0.19.8"), AcceleratorKind::Cuda).count(), 23);
-        assert_eq!(all.deepspeed_ops(&v("0.19.6"), AcceleratorKind::Cuda).count(), 24);
-        assert_eq!(all.deepspeed_ops(&v("0.19.8"), AcceleratorKind::Cpu).count(), 8);
-        assert_eq!(all.deepspeed_op_by_variable("DS_BUILD_AIO", None).unwrap().op, "async_io");
-        assert!(all.deepspeed_op_by_variable("DS_BUILD_SPARSE_ATTN", Some(&v("0.19.8"))).is_none());
-        assert!(all.deepspeed_op_by_variable("DS_BUILD_ASYNC_IO", None).is_none());
-        assert!(all.deepspeed_broken_op("fp_quantizer", &v("0.19.8")).is_some());
-        assert!(all.deepspeed_broken_op("fp_quantizer", &v("0.16.9")).is_none());
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Knowledge {
     /// The variable of DeepSpeed's that a misspelt one is nearest to: `DS_BUILD_FUSEDADAM`, `DS_BUILD_ASYNC_IO`. `None` for a name that is
     /// right, or like none.
     pub fn near_deepspeed_variable(&self, name: &str) -> Option<&str> {
-        let ops = self.deepspeed.op.iter();
+        let ops = self.ops.op.iter();
         // An op's name in the place of its short form: DS_BUILD_ASYNC_IO, whose variable is DS_BUILD_AIO.
         let as_op = name.strip_prefix("DS_BUILD_").map(str::to_ascii_lowercase);
         let own = ops.clone().find(|row| as_op.as_deref() == Some(row.op.as_ref())).map(|row| row.variable.as_ref());

@@ -32,6 +32,7 @@ mod embedded;
 pub mod gpu;
 pub mod host;
 mod near;
+pub mod ops;
 pub mod problems;
 pub mod schema;
 pub mod torch;
@@ -41,6 +42,7 @@ use schema::cuda::CudaTables;
 use schema::deepspeed::DeepSpeedTables;
 use schema::gpus::GpuTables;
 use schema::host::{EnvironmentTables, PackageTables};
+use schema::ops::OpTables;
 use schema::signatures::SignatureTables;
 use schema::torch::TorchTables;
 use schema::{Dated, Fault, Tables};
@@ -54,6 +56,7 @@ pub struct Knowledge {
     pub gpus: GpuTables,
     pub torch: TorchTables,
     pub deepspeed: DeepSpeedTables,
+    pub ops: OpTables,
     pub environment: EnvironmentTables,
     pub packages: PackageTables,
     /// All files of `rules/signatures` in one; `signatures.toml` in a `--rules-dir`.
@@ -68,6 +71,7 @@ impl Knowledge {
             gpus: embedded::gpus(),
             torch: embedded::torch(),
             deepspeed: embedded::deepspeed(),
+            ops: embedded::ops(),
             environment: embedded::environment(),
             packages: embedded::packages(),
             signatures: embedded::signatures(),
@@ -86,6 +90,7 @@ impl Knowledge {
                 GpuTables::FILE => lay_over(&mut all.gpus, name, text)?,
                 TorchTables::FILE => lay_over(&mut all.torch, name, text)?,
                 DeepSpeedTables::FILE => lay_over(&mut all.deepspeed, name, text)?,
+                OpTables::FILE => lay_over(&mut all.ops, name, text)?,
                 EnvironmentTables::FILE => lay_over(&mut all.environment, name, text)?,
                 PackageTables::FILE => lay_over(&mut all.packages, name, text)?,
                 SignatureTables::FILE => lay_over(&mut all.signatures, name, text)?,
@@ -114,6 +119,7 @@ impl Knowledge {
         DeepSpeedTables::FILE,
         EnvironmentTables::FILE,
         GpuTables::FILE,
+        OpTables::FILE,
         PackageTables::FILE,
         SignatureTables::FILE,
         TorchTables::FILE,
@@ -121,8 +127,8 @@ impl Knowledge {
 
     /// The month in which the newest row was checked: `2026-11`.
     pub fn date(&self) -> &str {
-        let tables: [&dyn Dated; 7] =
-            [&self.cuda, &self.gpus, &self.torch, &self.deepspeed, &self.environment, &self.packages, &self.signatures];
+        let tables: [&dyn Dated; 8] =
+            [&self.cuda, &self.gpus, &self.torch, &self.deepspeed, &self.ops, &self.environment, &self.packages, &self.signatures];
         tables.into_iter().filter_map(Dated::date).max().unwrap_or_default()
     }
 }

@@ -1,7 +1,9 @@
 //! A trial build with the programs, flags and order of a torch extension: compile, link, load. Results are facts; `checks` judge them.
 
 mod cache;
+mod cutlass;
 mod execute;
+pub mod ops;
 mod steps;
 pub mod trial;
 

@@ -118,45 +118,6 @@ record! {
 
 row!(Accelerator, semver::Version, |a| a.deepspeed.lowest(), a.deepspeed.0.to_string());
 
-record! {
-    /// An op, by the accelerators whose set it belongs to.
-    pub struct Op {
-        pub op: Str,
-        pub deepspeed: Versions,
-        /// The variable that asks for it in a pre-build.
-        pub variable: Str,
-        pub accelerators: List<AcceleratorKind>,
-        #[serde(default)]
-        pub source: Str,
-        #[serde(default)]
-        pub checked: Str,
-    }
-}
-
-row!(Op, (Str, semver::Version), |o| (o.op.clone(), o.deepspeed.lowest()), format!("{} {}", o.op, o.deepspeed.0), {
-    match () {
-        () if !o.variable.starts_with("DS_BUILD_") => Err(Fault::new("variable", "does not begin with `DS_BUILD_`")),
-        () if o.accelerators.is_empty() => Err(Fault::new("accelerators", "is empty")),
-        () => Ok(()),
-    }
-});
-
-record! {
-    /// An op whose sources no nvcc compiles.
-    pub struct BrokenOp {
-        pub op: Str,
-        pub deepspeed: Versions,
-        /// The file and what the compiler says.
-        pub error: Str,
-        #[serde(default)]
-        pub source: Str,
-        #[serde(default)]
-        pub checked: Str,
-    }
-}
-
-row!(BrokenOp, (Str, semver::Version), |b| (b.op.clone(), b.deepspeed.lowest()), format!("{} {}", b.op, b.deepspeed.0));
-
 choice! {
     /// What some releases of DeepSpeed do and others do not.
     pub enum DeepSpeedTrait {
@@ -230,8 +191,6 @@ tables! {
         default_archs: DefaultArchs,
         standard: Standard,
         accelerator: Accelerator,
-        op: Op,
-        broken_op: BrokenOp,
         does: DeepSpeedDoes,
     }
     whole: |t| {
@@ -246,12 +205,6 @@ tables! {
             // Rows for the same DeepSpeed must share out all CUDA releases among them.
             let same: Vec<&DefaultArchs> = t.default_archs.iter().filter(|other| other.deepspeed == row.deepspeed).collect();
             super::one_each("default_archs", same.iter().map(|other| &other.cuda), &[semver::Version::new(10, 0, 0), semver::Version::new(99, 0, 0)])?;
-        }
-        for row in t.op.iter() {
-            super::one_at_most("op", t.op.iter().filter(|other| other.op == row.op).map(|other| &other.deepspeed))?;
-        }
-        if let Some(row) = t.broken_op.iter().find(|row| !t.op.iter().any(|op| op.op == row.op)) {
-            return Err(Fault::new("broken_op", format!("names `{}`, which is no op", row.op)));
         }
         match DeepSpeedTrait::ALL.iter().find(|what| !t.does.iter().any(|row| row.what == **what)) {
             Some(what) => Err(Fault::new("does", format!("has no row for {what:?}"))),

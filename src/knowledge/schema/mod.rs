@@ -130,6 +130,7 @@ pub mod deepspeed;
 pub mod gpus;
 pub mod host;
 pub mod load;
+pub mod ops;
 pub mod signatures;
 pub mod torch;
 

@@ -1,4 +1,4 @@
-"""Do the drivers still answer what was read in torch's and DeepSpeed's sources by hand? check.py TORCH_SOURCES
+"""Do the drivers still answer what was read in torch's and DeepSpeed's sources by hand? check.py TORCH_SOURCES DEEPSPEED_SOURCES
 
 known.jsonl: "want" is the whole answer, "error" a part of the error's text, "each" some keys of each op's answer.
 """
@@ -7,6 +7,8 @@ import json
 import pathlib
 import subprocess
 import sys
+
+import ops_check
 
 here = pathlib.Path(__file__).parent
 
@@ -40,5 +42,9 @@ for who in ("torch", "deepspeed"):
         if not holds(case, answer):
             failed += 1
             print(f"{json.dumps(case)}\n  answered {json.dumps(answer)}", file=sys.stderr)
-print(f"truth: {len(cases) - failed} passed, {failed} failed")
+# And does the table of ops say what the builders say?
+agree, differ = ops_check.check(sys.argv[1], sys.argv[2])
+print("".join(line + "\n" for line in differ), end="", file=sys.stderr)
+failed += len(differ)
+print(f"truth: {len(cases) + agree + len(differ) - failed} passed, {failed} failed")
 sys.exit(failed != 0)
