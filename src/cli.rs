@@ -53,7 +53,7 @@ pub enum Command {
 }
 
 /// Where the facts come from.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, Clone, Args, Default)]
 #[command(next_help_heading = "What is judged")]
 pub struct SubjectArgs {
     /// A snapshot made by `ds-doctor snapshot`; `-` for standard input
@@ -447,6 +447,12 @@ pub struct ProbeArgs {
     /// Keep the folder of sources and results, and name it
     #[arg(long)]
     pub keep: bool,
+    /// Compile torch's own headers too where an op includes them (slow)
+    #[arg(long)]
+    pub torch: bool,
+    /// The ops of this release, instead of those of the one that is installed
+    #[arg(long, value_name = "VERSION")]
+    pub deepspeed: Option<String>,
     /// The shape of the result
     #[arg(long, value_name = "FORMAT", default_value = "human", help_heading = "Output")]
     pub format: Format,

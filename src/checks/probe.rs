@@ -1,15 +1,21 @@
 //! What a trial build showed, under the ids that the facts alone would have led to.
 
-use super::{Case, kernel};
-use crate::facts::probe::{Command, End, Failure, Meaning, Probe, Step, StepName};
+use super::{Case, kernel, remedy};
+use crate::facts::probe::{Command, End, Failure, Meaning, OpTrial, Probe, Step, StepName};
 use crate::finding::{Evidence, Finding, Fix, ProblemId, Severity};
+use crate::knowledge::host::Wanted;
+use crate::knowledge::schema::host::Need;
 use crate::text::clean;
 use crate::version::Target;
 
 /// One finding for each step that failed.
 pub fn findings(case: &Case<'_>) -> Vec<Finding> {
     let Some(probe) = case.facts.probe.value() else { return Vec::new() };
-    let failed = probe.steps.iter().filter_map(|step| Some((step, step.failure()?)));
+    // What a single op lacks is a finding only where the environment asks for that op by name.
+    let asked = case.asked_ops();
+    let by_name = |tried: &&OpTrial| case.know.ops.op.iter().any(|op| op.op == tried.op && asked.contains(&op.variable.as_ref()));
+    let ops = probe.ops.value().map_or(&[][..], Vec::as_slice).iter().filter(by_name).flat_map(|tried| &tried.steps);
+    let failed = probe.steps.iter().chain(ops).filter_map(|step| Some((step, step.failure()?)));
     let mut all: Vec<Finding> = Vec::new();
     for (step, failure) in failed {
         let finding = of_failure(case, step, failure);
@@ -25,11 +31,24 @@ pub fn findings(case: &Case<'_>) -> Vec<Finding> {
 /// The finding behind one failed step.
 pub fn of_failure(case: &Case<'_>, step: &Step, failure: &Failure) -> Finding {
     let id = id(case, step, failure);
-    let title = failure.meaning.as_ref().and_then(|meaning| says(case, meaning)).unwrap_or_else(|| untold(step, failure));
+    // A trial that was not made at all has its reason for a line, and no signature.
+    let unmade = failure.meaning.as_ref().filter(|meaning| meaning.signature.is_empty()).map(|_| clean(&failure.line).into_owned());
+    let said = failure.meaning.as_ref().and_then(|meaning| says(case, meaning));
+    let title = said.or(unmade).unwrap_or_else(|| untold(step, failure));
     let mut finding = Finding::error(id, title).seen(evidence(step, failure)).then(then(step, failure));
     if let Some(command) = &step.command {
         finding = finding.seen(Evidence::new("command", line(command)));
     }
+    let wanted = Wanted::default();
+    let cures = match id {
+        "libaio-missing" => remedy::install(case, Need::Libaio, &wanted, id),
+        "nccl-header-missing" => remedy::install(case, Need::NcclHeaders, &wanted, id),
+        "ds-kernels-missing" => {
+            vec![remedy::pip_install(case, ["deepspeed-kernels"], "install the libraries that these ops link").curing(id)]
+        }
+        _ => Vec::new(),
+    };
+    let finding = cures.into_iter().fold(finding, Finding::fix);
     finding.fix(Fix::advice(format!(
         "`ds-doctor probe --keep -v` leaves the sources and prints each command; `ds-doctor explain {id}` has the cures"
     )))
@@ -158,4 +177,47 @@ fn quoted(word: &str) -> String {
 pub fn proves(probe: &Probe) -> Option<String> {
     let run = probe.execution.value().map_or_else(|| "execution not proven".to_owned(), kernel::proves);
     probe.proven().then(|| format!("toolchain proven, {run}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checks::Purpose;
+    use crate::facts::observed::Observed;
+    use crate::facts::probe::Outcome;
+    use crate::facts::snapshot::Snapshot;
+    use crate::knowledge::Knowledge;
+
+    fn trial(op: &str, id: &str, line: &str) -> OpTrial {
+        let meaning = Meaning { id: id.to_owned(), ..Meaning::default() };
+        let failure =
+            Failure { ended: End::NotStarted { why: String::new() }, line: line.to_owned(), output: String::new(), meaning: Some(meaning) };
+        let step = Step { name: StepName::Compile, command: None, outcome: Outcome::Failed(Box::new(failure)), millis: 0 };
+        OpTrial { op: op.to_owned(), steps: vec![step] }
+    }
+
+    /// The ids and titles where the environment sets these variables.
+    fn found(asked: &[&str]) -> Vec<(String, String)> {
+        let mut facts = Snapshot::default();
+        for name in asked {
+            facts.env.set(name, "1");
+        }
+        let lacking = vec![
+            trial("async_io", "libaio-missing", "/usr/bin/ld: cannot find -laio"),
+            trial("cutlass_ops", "ds-kernels-missing", "the Python package deepspeed-kernels is not installed"),
+        ];
+        facts.probe = Observed::seen(Probe { ops: Observed::seen(lacking), ..Probe::default() });
+        let know = Knowledge::embedded();
+        let case = Case::new(&facts, &know, Purpose::Both, &[]);
+        findings(&case).into_iter().map(|finding| (finding.id.to_owned(), finding.title)).collect()
+    }
+
+    #[test]
+    fn what_an_op_lacks_is_a_finding_where_that_op_is_asked_for() {
+        assert!(found(&[]).is_empty());
+        assert!(found(&["DS_BUILD_OPS", "DS_BUILD_UTILS"]).is_empty());
+        let lacks = found(&["DS_BUILD_CUTLASS_OPS"]);
+        assert_eq!(lacks, [("ds-kernels-missing".to_owned(), "the Python package deepspeed-kernels is not installed".to_owned())]);
+        assert_eq!(found(&["DS_BUILD_AIO", "DS_BUILD_CUTLASS_OPS"]).len(), 2);
+    }
 }

@@ -28,9 +28,17 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<Exit> {
     if !args.subject.from.is_empty() || args.subject.root.is_some() {
         bail!("probe runs compilers on this machine: --from and --root are for `check`");
     }
-    let Subject { mut facts, know, purpose, .. } = subject::load(&args.subject)?;
+    let mut named = args.subject.clone();
+    named.assume.extend(args.deepspeed.as_ref().map(|release| format!("deepspeed={release}")));
+    let Subject { mut facts, know, purpose, .. } = subject::load(&named)?;
     let host = subject::live(&args.subject)?;
-    facts.probe = try_out(&host, &facts, &know, &args.subject, &How { cache: !args.no_cache, keep: args.keep, quiet: args.talk.quiet });
+    facts.probe = try_out(
+        &host,
+        &facts,
+        &know,
+        &args.subject,
+        &How { cache: !args.no_cache, keep: args.keep, quiet: args.talk.quiet, ops: Some(args.torch) },
+    );
     let case = Case::new(&facts, &know, purpose, &[]);
     let mut judged = judge(&case, &|_| true);
     // What the trial says nothing about is `check`'s.
@@ -90,6 +98,8 @@ pub struct How {
     pub cache: bool,
     pub keep: bool,
     pub quiet: bool,
+    /// As [`Options::ops`].
+    pub ops: Option<bool>,
 }
 
 /// The trial build on this machine.
@@ -101,12 +111,13 @@ pub fn try_out(host: &Live, facts: &Snapshot, know: &Knowledge, args: &SubjectAr
             Phase::Linking => "linking the trial kernels…",
             Phase::Loading => "loading the trial kernels…",
             Phase::Running => "running the trial kernels on the GPUs…",
+            Phase::Ops => "trying what each op needs…",
             Phase::Done => return,
         });
     };
     let store = if how.cache { cache_folder(host).map(Store::new) } else { None };
     let limit = Duration::from_secs_f64(args.timeout.unwrap_or(LIMIT));
-    probe::probe(host, facts, know, &Options { limit, store, keep: how.keep, progress: &say })
+    probe::probe(host, facts, know, &Options { limit, store, keep: how.keep, ops: how.ops, progress: &say })
 }
 
 /// `$XDG_CACHE_HOME/ds-doctor/probe`; a relative value is no value, as the specification says.

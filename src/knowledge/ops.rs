@@ -105,7 +105,9 @@ mod tests {
     #[test]
     fn every_op_of_every_release_has_its_build() {
         let all = Knowledge::embedded();
-        for deepspeed in ["0.9.0", "0.9.5", "0.11.0", "0.12.6", "0.13.3", "0.14.5", "0.15.2", "0.16.9", "0.18.9", "0.19.4", "0.19.8", "1.0.0"].map(v) {
+        for deepspeed in
+            ["0.9.0", "0.9.5", "0.11.0", "0.12.6", "0.13.3", "0.14.5", "0.15.2", "0.16.9", "0.18.9", "0.19.4", "0.19.8", "1.0.0"].map(v)
+        {
             for kind in [Cuda, Cpu] {
                 for op in all.deepspeed_ops(&deepspeed, kind) {
                     let build = all.op_build(op, &deepspeed).unwrap();

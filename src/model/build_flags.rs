@@ -159,6 +159,15 @@ fn targets(choice: &Choice<'_>) -> (Targets, Vec<Item>) {
 }
 
 impl Toolchain {
+    /// The same for the highest of its real targets alone: enough where only headers are compiled.
+    pub fn for_one_target(&self) -> Self {
+        let target = |word: &OsString| word.to_string_lossy().starts_with("-gencode");
+        let real = |word: &&OsString| target(word) && word.to_string_lossy().contains("code=sm_");
+        let last = self.nvcc_flags.iter().filter(real).next_back().cloned();
+        let kept = |word: &&OsString| !target(word) || last.as_ref().is_none_or(|last| *word == last);
+        Self { nvcc_flags: self.nvcc_flags.iter().filter(kept).cloned().collect(), ..self.clone() }
+    }
+
     /// nvcc on one source, with flags of its own behind those of every build.
     pub fn nvcc_command(&self, source: &str, object: &str, more: &[OsString]) -> Vec<OsString> {
         let tail = ["-c", source, "-o", object].map(OsString::from);
@@ -243,6 +252,17 @@ mod tests {
         assert_eq!(line(&chain.cxx_command("a.cpp", "a.o", &[])), "c++ -isystem /cuda/include -fPIC -std=c++17 -c a.cpp -o a.o");
         assert_eq!(line(&chain.link_command(&["h.o", "a.o"], "a.so", &[])), "c++ h.o a.o -shared -L/cuda/lib64 -lcudart -o a.so");
         assert!(line(&of(&[], Some(&self::torch("2.12.0")), None, &[]).nvcc_flags).ends_with("-std=c++20"));
+    }
+
+    #[test]
+    fn one_target() {
+        let flags =
+            |list: &str| line(&of(&[("TORCH_CUDA_ARCH_LIST", list)], Some(&torch("2.11.0")), None, &[]).for_one_target().nvcc_flags);
+        let many = flags("8.0;9.0+PTX");
+        assert_eq!(many.matches("-gencode").count(), 1, "{many}");
+        assert!(many.contains("-gencode=arch=compute_90,code=sm_90 "), "{many}");
+        assert!(many.contains("--compiler-options -fPIC"), "{many}");
+        assert_eq!(flags("8.0").matches("-gencode").count(), 1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::model::build_flags::Toolchain;
 use crate::model::cuda_home::CudaHome;
 use crate::model::search;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -103,12 +103,14 @@ fn files(facts: &Snapshot, home: &CudaHome<'_>, chain: &Toolchain) -> BTreeSet<P
         all.extend(kit.parts.iter().filter_map(|part| part.path.as_ref()).map(|path| path.0.clone()));
         all.extend(kit.host_limits.value().map(|limits| limits.path.0.clone()));
         for folder in &kit.includes {
+            // Its time is that of the last header that came or went.
+            all.insert(folder.path.0.clone());
             all.extend(["cuda_runtime.h", "cuda_runtime_api.h"].map(|name| folder.path.0.join(name)));
         }
     }
     let named = facts.env.entries("LIBRARY_PATH");
     let folders = chain.libs.iter().map(|folder| folder.0.clone()).chain(named);
-    all.extend(folders.map(|folder| folder.join("libcudart.so")));
+    all.extend(folders.flat_map(|folder| [folder.join("libcudart.so"), folder]));
     all
 }
 
@@ -130,6 +132,29 @@ pub fn save(store: &Store, key: &Key, steps: &[Step], library: &Path, images: &[
     store.save(&name, &files, &[(RESULT, &json)]).ok()?;
     store.trim(MOST);
     Some(store.path(&name).join(LIBRARY))
+}
+
+/// The trials of single ops that passed, by name.
+pub type Passed = BTreeMap<String, Vec<Step>>;
+
+#[derive(Serialize, Deserialize)]
+struct KeptOps {
+    key: String,
+    passed: Passed,
+}
+
+pub fn load_ops(store: &Store, key: &Key) -> Passed {
+    let kept = store.read(&key.name(), RESULT).and_then(|bytes| serde_json::from_slice::<KeptOps>(&bytes).ok());
+    kept.filter(|kept| kept.key == key.0).map(|kept| kept.passed).unwrap_or_default()
+}
+
+/// A cache that cannot be written is no fault.
+pub fn save_ops(store: &Store, key: &Key, passed: Passed) {
+    if let Ok(json) = serde_json::to_vec(&KeptOps { key: key.0.clone(), passed })
+        && store.save(&key.name(), &[], &[(RESULT, &json)]).is_ok()
+    {
+        store.trim(MOST);
+    }
 }
 
 const FNV: u64 = 0xcbf2_9ce4_8422_2325;

@@ -25,6 +25,7 @@ pub fn includes(host: &dyn Host, facts: &Snapshot, python: Option<&Interpreter>,
     let packaged = || bindings(python).ok_or("`CUTLASS_PATH` asks for the Python package nvidia-cutlass, which is not installed");
     let places: Vec<PathBuf> = match named.as_deref() {
         Some(IGNORE) if knows_words => return Ok(Vec::new()),
+        Some(_) if way == CutlassGate::Word => return Err(format!("this release's builder dies of any `CUTLASS_PATH` but `{IGNORE}`")),
         Some(BINDINGS) if knows_words => packaged()?,
         Some(path) => vec![PathBuf::from(path)],
         None if way == CutlassGate::Search => places(host, facts, python),
@@ -72,7 +73,9 @@ fn folders(host: &dyn Host, place: &Path, way: CutlassGate) -> Option<Vec<PathBu
     let there = |folder: &PathBuf| host.list(folder).is_ok();
     let (include, utilities) = match way {
         // The header itself is looked for only since the search.
-        CutlassGate::Path | CutlassGate::PathOrWord => (Some(place.join("include")).filter(there), place.join("tools/util/include")),
+        CutlassGate::Path | CutlassGate::PathOrWord | CutlassGate::Word => {
+            (Some(place.join("include")).filter(there), place.join("tools/util/include"))
+        }
         CutlassGate::Search if host.is_file(&place.join("include/cutlass/cutlass.h")) => {
             (Some(place.join("include")), place.join("tools/util/include"))
         }
@@ -86,7 +89,7 @@ fn folders(host: &dyn Host, place: &Path, way: CutlassGate) -> Option<Vec<PathBu
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used)]
+#[expect(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
     use super::*;
     use crate::host::Rooted;
@@ -126,6 +129,8 @@ mod tests {
         assert_eq!(found(&installed, None, CutlassGate::Search).unwrap(), ["/opt/cutlass/include"]);
         assert!(found(&installed, None, CutlassGate::PathOrWord).is_err());
         assert!(found(&installed, Some(IGNORE), CutlassGate::PathOrWord).unwrap().is_empty());
+        assert!(found(&checkout, Some("/src/cutlass"), CutlassGate::Word).is_err());
+        assert!(found(&checkout, Some(IGNORE), CutlassGate::Word).is_ok());
         assert!(found(&installed, Some(IGNORE), CutlassGate::Path).is_err(), "0.18.4 takes the word for a path");
         assert!(found(&installed, Some(BINDINGS), CutlassGate::Search).unwrap_err().contains("nvidia-cutlass"));
     }

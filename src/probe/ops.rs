@@ -3,17 +3,20 @@
 //! One tiny source an op, without DeepSpeed's own and, unless asked for, without torch's: what torch's headers include in their turn is in
 //! the table. Ops that need the same share a trial. Where DeepSpeed itself tests a library before it builds, its test is run too.
 
+use super::cache;
 use super::cutlass;
 use super::trial::{Bench, Link, Program, Trial};
 use crate::facts::probe::{End, Failure, Meaning, OpTrial, Outcome, Step, StepName};
 use crate::facts::python::Interpreter;
 use crate::facts::snapshot::Snapshot;
+use crate::host::Store;
 use crate::knowledge::schema::Str;
 use crate::knowledge::schema::deepspeed::AcceleratorKind;
 use crate::knowledge::schema::ops::{Extension, Op, OpBuild};
+use crate::model::cuda_home::CudaHome;
 use crate::model::host_compiler::shell_words;
 use crate::version::Dotted;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -39,8 +42,14 @@ pub fn at_once(facts: &Snapshot) -> usize {
     cpus.min(usize::try_from(memory).unwrap_or(usize::MAX)).max(1)
 }
 
+/// Where trials that passed are kept, and what besides them says that nothing has changed.
+pub struct Memory<'a> {
+    pub store: &'a Store,
+    pub home: &'a CudaHome<'a>,
+}
+
 /// Tries every op of the release, in alphabetical order.
-pub fn run(bench: &Bench<'_>, ask: &Ask<'_>) -> Vec<OpTrial> {
+pub fn run(bench: &Bench<'_>, ask: &Ask<'_>, store: Option<&Memory<'_>>) -> Vec<OpTrial> {
     let one_target = bench.chain.for_one_target();
     let bench = &Bench { chain: &one_target, ..*bench };
     let maker = Maker { bench, ask };
@@ -55,9 +64,35 @@ pub fn run(bench: &Bench<'_>, ask: &Ask<'_>) -> Vec<OpTrial> {
         let shared: Vec<usize> = wanted.into_iter().map(|trial| share(&mut trials, trial)).collect();
         planned.push((op, shared, refused));
     }
-    let done = bench.run_all(&trials, at_once(ask.facts));
-    let steps_of = |shared: &[usize]| shared.iter().filter_map(|at| done.get(*at)).flatten().cloned();
-    planned.into_iter().map(|(op, shared, refused)| OpTrial { op: op.op.to_string(), steps: steps_of(&shared).chain(refused).collect() }).collect()
+    let done = remembered(bench, &trials, ask, store);
+    let trial = |(op, shared, refused): (&Op, Vec<usize>, Option<Step>)| {
+        let steps = shared.iter().filter_map(|at| done.get(*at)).flatten().cloned().chain(refused).collect();
+        OpTrial { op: op.op.to_string(), steps }
+    };
+    planned.into_iter().map(trial).collect()
+}
+
+/// Runs those that did not pass before.
+fn remembered(bench: &Bench<'_>, trials: &[Trial], ask: &Ask<'_>, memory: Option<&Memory<'_>>) -> Vec<Vec<Step>> {
+    let at_once = at_once(ask.facts);
+    let Some(Memory { store, home }) = memory else { return bench.run_all(trials, at_once) };
+    let made: Vec<(&str, Vec<u8>)> = trials.iter().map(|trial| (trial.name.as_str(), format!("{trial:?}").into_bytes())).collect();
+    let sources: Vec<(&str, &[u8])> = made.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+    let key = cache::Key::new(bench.host, ask.facts, home, bench.chain, &sources);
+    let mut passed = cache::load_ops(store, &key);
+    let new: Vec<Trial> = trials.iter().filter(|trial| !passed.contains_key(&trial.name)).cloned().collect();
+    let mut done: BTreeMap<&str, Vec<Step>> = new.iter().map(|trial| trial.name.as_str()).zip(bench.run_all(&new, at_once)).collect();
+    let good = |steps: &[Step]| steps.iter().all(|step| step.outcome == Outcome::Passed);
+    let before = passed.len();
+    passed.extend(done.iter().filter(|(_, steps)| good(steps)).map(|(name, steps)| ((*name).to_owned(), steps.clone())));
+    let all = trials
+        .iter()
+        .map(|trial| done.remove(trial.name.as_str()).or_else(|| passed.get(&trial.name).cloned()).unwrap_or_default())
+        .collect();
+    if passed.len() > before {
+        cache::save_ops(store, &key, passed);
+    }
+    all
 }
 
 /// The place of a trial in the list, in which it is put unless one that differs in its name alone is there.
@@ -105,7 +140,8 @@ impl Maker<'_> {
             flags.retain(|flag| !self.bench.chain.nvcc_flags.contains(flag));
         }
         if let Some(way) = gate.and_then(|gate| gate.cutlass) {
-            let found = cutlass::includes(self.bench.host, self.ask.facts, self.ask.python, way).map_err(|why| refused("cutlass-missing", why))?;
+            let found =
+                cutlass::includes(self.bench.host, self.ask.facts, self.ask.python, way).map_err(|why| refused("cutlass-missing", why))?;
             flags.extend(found.into_iter().map(|folder| with("-I", folder.as_os_str())));
         }
         let torch = self.torch_folders();
@@ -151,7 +187,8 @@ impl Maker<'_> {
             let _ = writeln!(source, "#include <{header}>");
         }
         let link = build.jit_link.as_ref().unwrap_or(&build.link);
-        let symbols = link.iter().filter_map(|flag| know.op_library(flag.strip_prefix("-l")?)).filter_map(|(library, _)| library.symbol.as_deref());
+        let symbols =
+            link.iter().filter_map(|flag| know.op_library(flag.strip_prefix("-l")?)).filter_map(|(library, _)| library.symbol.as_deref());
         let names: Vec<String> = symbols
             .enumerate()
             .map(|(n, symbol)| {
@@ -221,7 +258,8 @@ impl Maker<'_> {
                     }
                     if word.contains("{ccl}") {
                         let root = self.ask.facts.env.filled("CCL_ROOT");
-                        let root = root.ok_or_else(|| refused("ds-op-incompatible", "`CCL_ROOT` is not set, and the op's builder stops without it"))?;
+                        let root = root
+                            .ok_or_else(|| refused("ds-op-incompatible", "`CCL_ROOT` is not set, and the op's builder stops without it"))?;
                         word = word.replace("{ccl}", &root.to_string_lossy());
                     }
                     words.push(match word.strip_prefix("-L{cuda}") {

@@ -2,21 +2,24 @@
 
 use super::cache::{self, Key};
 use super::trial::{Bench, environment, failure, not_reached};
-use super::{KERNELS, execute, trial};
+use super::{KERNELS, execute, ops, trial};
 use crate::facts::kernel::{Execution, Fault};
 use crate::facts::observed::Observed;
-use crate::facts::probe::{End, Outcome, Probe, Step, StepName};
+use crate::facts::probe::{End, OpTrial, Outcome, Probe, Step, StepName};
 use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::torch::Torch;
 use crate::gpu::client::Client;
 use crate::host::{Host, Scratch, Store, System};
 use crate::knowledge::Knowledge;
+use crate::knowledge::schema::deepspeed::AcceleratorKind;
+use crate::model::build::{self, Accelerator};
 use crate::model::build_flags::{self, Choice, Toolchain};
 use crate::model::cuda_home::{CudaHome, cuda_home};
 use crate::model::loader::Process;
 use crate::model::{python, visible};
 use crate::version::Capability;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +32,8 @@ pub struct Options<'a> {
     pub store: Option<Store>,
     /// The work folder stays.
     pub keep: bool,
+    /// Each op of DeepSpeed is tried too, with torch's own headers where true; `None`: not at all.
+    pub ops: Option<bool>,
     /// Told what begins.
     pub progress: &'a (dyn Fn(Phase) + Sync),
 }
@@ -39,6 +44,7 @@ pub enum Phase {
     Linking,
     Loading,
     Running,
+    Ops,
     Done,
 }
 
@@ -64,7 +70,13 @@ pub fn probe(host: &dyn Host, facts: &Snapshot, know: &Knowledge, options: &Opti
         return Observed::skipped("torch finds no CUDA toolkit");
     };
     let run = Run { host, system, facts, know, options, home: &home, torch, chain: &chain };
-    Observed::seen(run.whole())
+    let mut probe = run.whole();
+    if let Some(with_torch) = options.ops {
+        (options.progress)(Phase::Ops);
+        probe.ops = run.ops(with_torch, !gpus.is_empty());
+        (options.progress)(Phase::Done);
+    }
+    Observed::seen(probe)
 }
 
 /// Of the GPUs that a program would see.
@@ -152,6 +164,29 @@ impl Run<'_> {
         execute::execute(self.host, self.facts, self.options.limit, library, first, images)
     }
 
+    /// Those of the CUDA set, also on a builder without GPU, unless the environment or this torch says that the machine is none of CUDA.
+    fn ops(&self, with_torch: bool, gpu: bool) -> Observed<Vec<OpTrial>> {
+        let python = python::chosen(self.facts).interpreter;
+        let Some(deepspeed) = python.and_then(|python| python.deepspeed.value()) else {
+            return Observed::skipped("DeepSpeed is not installed, and no release is named");
+        };
+        let accelerator = match build::accelerator(self.facts, self.know, &deepspeed.version, self.torch, gpu) {
+            Some((Accelerator::Other, _)) => return Observed::skipped("`DS_ACCELERATOR` names another kind of accelerator"),
+            Some((Accelerator::Cpu, true)) => AcceleratorKind::Cpu,
+            _ if self.torch.is_some_and(|torch| torch.cuda.is_none()) => AcceleratorKind::Cpu,
+            _ => AcceleratorKind::Cuda,
+        };
+        let folder = match self.folder() {
+            Ok(folder) => folder,
+            Err((place, error)) => return Observed::failed(format!("no folder can be made in {}: {error}", place.display())),
+        };
+        let env = environment(self.facts, &folder);
+        let bench = self.bench(&folder, &env);
+        let ask = ops::Ask { facts: self.facts, python, deepspeed: &deepspeed.version, accelerator, with_torch };
+        let memory = self.options.store.as_ref().map(|store| ops::Memory { store, home: self.home });
+        Observed::seen(ops::run(&bench, &ask, memory.as_ref()))
+    }
+
     /// Below TMPDIR, else below `/tmp`, as gcc and Python do.
     fn folder(&self) -> Result<Scratch, (PathBuf, io::Error)> {
         let tmp = Path::new("/tmp");
@@ -171,17 +206,14 @@ impl Run<'_> {
         [first].into_iter().chain(rest.map(|name| not_reached(name, "there is no folder to work in"))).collect()
     }
 
+    fn bench<'a>(&'a self, folder: &'a Scratch, env: &'a [(OsString, OsString)]) -> Bench<'a> {
+        let Self { host, system, know, chain, .. } = *self;
+        Bench { host, system, know, chain, folder, limit: self.options.limit, env }
+    }
+
     fn build(&self, folder: &Scratch) -> Vec<Step> {
         let env = environment(self.facts, folder);
-        let bench = Bench {
-            host: self.host,
-            system: self.system,
-            know: self.know,
-            chain: self.chain,
-            folder,
-            limit: self.options.limit,
-            env: &env,
-        };
+        let bench = self.bench(folder, &env);
         (self.options.progress)(Phase::Compiling);
         for (name, bytes) in KERNELS {
             if let Err(error) = folder.write(name, bytes) {

@@ -4,7 +4,7 @@ use super::kernel::{self, JsonExecution};
 use crate::checks::probe::{self as judged, line};
 use crate::facts::kernel::DeviceRun;
 use crate::facts::observed::Observed;
-use crate::facts::probe::{Outcome, Probe, Step};
+use crate::facts::probe::{OpTrial, Outcome, Probe, Step};
 use crate::facts::raw::Raw;
 use crate::text::clean;
 use serde::Serialize;
@@ -42,6 +42,25 @@ pub struct JsonProbe {
     /// Where the kernels were run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<JsonExecution>,
+    /// What each op of DeepSpeed needs, tried.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<JsonOp>,
+    /// Why no op was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ops_skipped: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct JsonOp {
+    pub op: String,
+    /// What it includes compiles, what it links is there.
+    pub passed: bool,
+    /// Of the first step that failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub line: String,
+    pub steps: Vec<JsonStep>,
 }
 
 #[derive(Debug, Serialize)]
@@ -95,6 +114,11 @@ pub fn json(probe: &Observed<Probe>, subject: &[String]) -> JsonProbe {
         notes: value.map(|probe| probe.notes.clone()).unwrap_or_default(),
         steps: value.map(|probe| probe.steps.iter().map(step_json).collect()).unwrap_or_default(),
         gpus: value.and_then(|probe| kernel::json(&probe.execution)),
+        ops: value.and_then(|probe| probe.ops.value()).map(|ops| ops.iter().map(op_json).collect()).unwrap_or_default(),
+        ops_skipped: value.and_then(|probe| match &probe.ops {
+            Observed::Skipped { why } | Observed::Failed { why } if !why.is_empty() => Some(why.clone()),
+            _ => None,
+        }),
     }
 }
 
@@ -106,6 +130,17 @@ fn ran(probe: &Probe) -> Proof {
         all if all.iter().all(DeviceRun::proven) => Proof::Proven,
         all if all.iter().all(|run| run.proven() || run.busy().is_some()) => Proof::NotProven,
         _ => Proof::Failed,
+    }
+}
+
+fn op_json(tried: &OpTrial) -> JsonOp {
+    let failed = tried.steps.iter().find(|step| step.failure().is_some()).map(step_json);
+    JsonOp {
+        op: tried.op.clone(),
+        passed: tried.passed(),
+        id: failed.as_ref().and_then(|step| step.id.clone()),
+        line: failed.map(|step| step.line).unwrap_or_default(),
+        steps: tried.steps.iter().map(step_json).collect(),
     }
 }
 
@@ -152,7 +187,27 @@ pub fn table(probe: &Observed<Probe>, all: bool) -> Vec<String> {
     if let Some(folder) = &probe.folder {
         lines.push(format!("{:<13} {}", "kept in", clean(&folder.to_string())));
     }
+    if let Some(ops) = probe.ops.value() {
+        lines.extend(op_lines(ops));
+    }
     lines.extend(probe.notes.iter().map(|note| format!("{:<13} {}", "note", clean(note))));
+    lines
+}
+
+/// The ops that have what they need on one line, each other with its reason.
+fn op_lines(ops: &[OpTrial]) -> Vec<String> {
+    let (good, bad): (Vec<&OpTrial>, Vec<&OpTrial>) = ops.iter().partition(|tried| tried.passed());
+    let names: Vec<&str> = good.iter().map(|tried| tried.op.as_str()).collect();
+    let mut lines = Vec::new();
+    if !names.is_empty() {
+        lines.push(format!("{:<13} {:<11} {}", "ops", "ok", names.join(" ")));
+    }
+    for tried in bad {
+        let Some(failure) = tried.steps.iter().find_map(Step::failure) else { continue };
+        let words = if failure.line.is_empty() { failure.ended.to_string() } else { failure.line.clone() };
+        let id = failure.meaning.as_ref().map_or("failed", |meaning| meaning.id.as_str());
+        lines.push(format!("{:<13} {:<11} {id}: {}", "op", clean(&tried.op), clean(&words)));
+    }
     lines
 }
 

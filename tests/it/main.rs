@@ -25,6 +25,7 @@ mod machines;
 mod model;
 mod nccl;
 mod old_snapshots;
+mod ops;
 mod overlay;
 mod probe;
 mod util;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     trials.extend(model::trials());
     trials.extend(old_snapshots::trials());
     trials.extend(nccl::trials());
+    trials.extend(ops::trials());
     trials.extend(overlay::trials());
     trials.extend(probe::trials());
     trials.extend(visible::trials());

@@ -114,6 +114,8 @@ choice! {
         Path,
         /// The same; `DS_IGNORE_CUTLASS_DETECTION` and `DS_USE_CUTLASS_PYTHON_BINDINGS` are values with a meaning of their own.
         PathOrWord,
+        /// The build dies of a path: only `DS_IGNORE_CUTLASS_DETECTION` goes through.
+        Word,
         /// Unset, the usual places are searched.
         Search,
     }
@@ -141,6 +143,7 @@ record! {
         /// The releases of triton of which one must be installed, by their first two numbers.
         #[serde(default)]
         pub triton: List<Number>,
+        /// The releases of torch with which it can be built; none: all.
         pub torch: Option<Versions>,
         /// Functions that must link, each after the library and a colon.
         #[serde(default)]
