@@ -447,10 +447,13 @@ pub struct ProbeArgs {
     /// Keep the folder of sources and results, and name it
     #[arg(long)]
     pub keep: bool,
-    /// Compile torch's own headers too where an op includes them (slow)
+    /// Try what each op of DeepSpeed needs; without it, those that a `DS_BUILD_*` variable asks for by name
+    #[arg(long)]
+    pub ops: bool,
+    /// As --ops, and compile torch's own headers too where an op includes them (slow)
     #[arg(long)]
     pub torch: bool,
-    /// The ops of this release, instead of those of the one that is installed
+    /// As --ops, for the ops of this release instead of the installed one's
     #[arg(long, value_name = "VERSION")]
     pub deepspeed: Option<String>,
     /// The shape of the result

@@ -22,7 +22,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let case = Case::new(&facts, &know, purpose, &required);
     let mut judged = judge(&case, &wanted);
     if goes_on(args) && purpose.builds() && asks_for_a_trial(&args.choice, &know, &wanted) && !settled(&judged, &know) {
-        let how = How { cache: true, keep: false, quiet: args.talk.quiet, ops: None };
+        let how = How { cache: true, keep: false, quiet: args.talk.quiet, ops: None, torch: false };
         facts.probe = try_out(&subject::live(&args.subject)?, &facts, &know, &args.subject, &how);
         judged = judge(&Case::new(&facts, &know, purpose, &required), &wanted);
     }

@@ -13,6 +13,7 @@ use crate::facts::snapshot::Snapshot;
 use crate::finding::{Finding, Severity};
 use crate::host::{Host, Live, Store};
 use crate::knowledge::Knowledge;
+use crate::probe::ops::Which;
 use crate::probe::{self, Options, Phase};
 use crate::render::{self, Detail, Report, Verdict};
 use anyhow::bail;
@@ -28,6 +29,8 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<Exit> {
     if !args.subject.from.is_empty() || args.subject.root.is_some() {
         bail!("probe runs compilers on this machine: --from and --root are for `check`");
     }
+    let all = args.ops || args.torch || args.deepspeed.is_some();
+    let which = if all { Which::All } else { Which::Asked };
     let mut named = args.subject.clone();
     named.assume.extend(args.deepspeed.as_ref().map(|release| format!("deepspeed={release}")));
     let Subject { mut facts, know, purpose, .. } = subject::load(&named)?;
@@ -37,7 +40,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<Exit> {
         &facts,
         &know,
         &args.subject,
-        &How { cache: !args.no_cache, keep: args.keep, quiet: args.talk.quiet, ops: Some(args.torch) },
+        &How { cache: !args.no_cache, keep: args.keep, quiet: args.talk.quiet, ops: Some(which), torch: args.torch },
     );
     let case = Case::new(&facts, &know, purpose, &[]);
     let mut judged = judge(&case, &|_| true);
@@ -98,8 +101,9 @@ pub struct How {
     pub cache: bool,
     pub keep: bool,
     pub quiet: bool,
-    /// As [`Options::ops`].
-    pub ops: Option<bool>,
+    /// As in [`Options`].
+    pub ops: Option<Which>,
+    pub torch: bool,
 }
 
 /// The trial build on this machine.
@@ -117,7 +121,7 @@ pub fn try_out(host: &Live, facts: &Snapshot, know: &Knowledge, args: &SubjectAr
     };
     let store = if how.cache { cache_folder(host).map(Store::new) } else { None };
     let limit = Duration::from_secs_f64(args.timeout.unwrap_or(LIMIT));
-    probe::probe(host, facts, know, &Options { limit, store, keep: how.keep, ops: how.ops, progress: &say })
+    probe::probe(host, facts, know, &Options { limit, store, keep: how.keep, ops: how.ops, with_torch: how.torch, progress: &say })
 }
 
 /// `$XDG_CACHE_HOME/ds-doctor/probe`; a relative value is no value, as the specification says.

@@ -30,8 +30,22 @@ pub struct Ask<'a> {
     pub python: Option<&'a Interpreter>,
     pub deepspeed: &'a Dotted,
     pub accelerator: AcceleratorKind,
+    pub which: Which,
     /// Torch's own headers are compiled too. Slow.
     pub with_torch: bool,
+}
+
+/// Which ops are tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those that the environment asks for by name: `DS_BUILD_AIO=1`.
+    Asked,
+    All,
+}
+
+/// Whether the environment asks for this very op.
+pub fn is_asked(facts: &Snapshot, op: &Op) -> bool {
+    facts.env.text(&op.variable).is_some_and(|value| value.trim() != "0")
 }
 
 /// How many compilers run side by side on this machine.
@@ -56,6 +70,9 @@ pub fn run(bench: &Bench<'_>, ask: &Ask<'_>, store: Option<&Memory<'_>>) -> Vec<
     let mut trials: Vec<Trial> = Vec::new();
     let mut planned = Vec::new();
     for op in bench.know.deepspeed_ops(ask.deepspeed, ask.accelerator) {
+        if ask.which == Which::Asked && !is_asked(ask.facts, op) {
+            continue;
+        }
         let Some(build) = bench.know.op_build(op, ask.deepspeed).filter(|build| build.cpp + build.cu > 0) else { continue };
         let (wanted, refused) = match maker.trials(op, build) {
             Ok(wanted) => (wanted, None),
@@ -78,7 +95,7 @@ fn remembered(bench: &Bench<'_>, trials: &[Trial], ask: &Ask<'_>, memory: Option
     let Some(Memory { store, home }) = memory else { return bench.run_all(trials, at_once) };
     let made: Vec<(&str, Vec<u8>)> = trials.iter().map(|trial| (trial.name.as_str(), format!("{trial:?}").into_bytes())).collect();
     let sources: Vec<(&str, &[u8])> = made.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
-    let key = cache::Key::new(bench.host, ask.facts, home, bench.chain, &sources);
+    let key = cache::Key::new(bench.host, ask.facts, home, bench.chain, &[], &sources);
     let mut passed = cache::load_ops(store, &key);
     let new: Vec<Trial> = trials.iter().filter(|trial| !passed.contains_key(&trial.name)).cloned().collect();
     let mut done: BTreeMap<&str, Vec<Step>> = new.iter().map(|trial| trial.name.as_str()).zip(bench.run_all(&new, at_once)).collect();

@@ -32,8 +32,10 @@ pub struct Options<'a> {
     pub store: Option<Store>,
     /// The work folder stays.
     pub keep: bool,
-    /// Each op of DeepSpeed is tried too, with torch's own headers where true; `None`: not at all.
-    pub ops: Option<bool>,
+    /// Which ops of DeepSpeed are tried too; `None`: none.
+    pub ops: Option<ops::Which>,
+    /// With torch's own headers.
+    pub with_torch: bool,
     /// Told what begins.
     pub progress: &'a (dyn Fn(Phase) + Sync),
 }
@@ -71,9 +73,8 @@ pub fn probe(host: &dyn Host, facts: &Snapshot, know: &Knowledge, options: &Opti
     };
     let run = Run { host, system, facts, know, options, home: &home, torch, chain: &chain };
     let mut probe = run.whole();
-    if let Some(with_torch) = options.ops {
-        (options.progress)(Phase::Ops);
-        probe.ops = run.ops(with_torch, !gpus.is_empty());
+    if let Some(which) = options.ops {
+        probe.ops = run.ops(which, !gpus.is_empty());
         (options.progress)(Phase::Done);
     }
     Observed::seen(probe)
@@ -165,7 +166,7 @@ impl Run<'_> {
     }
 
     /// Those of the CUDA set, also on a builder without GPU, unless the environment or this torch says that the machine is none of CUDA.
-    fn ops(&self, with_torch: bool, gpu: bool) -> Observed<Vec<OpTrial>> {
+    fn ops(&self, which: ops::Which, gpu: bool) -> Observed<Vec<OpTrial>> {
         let python = python::chosen(self.facts).interpreter;
         let Some(deepspeed) = python.and_then(|python| python.deepspeed.value()) else {
             return Observed::skipped("DeepSpeed is not installed, and no release is named");
@@ -176,13 +177,19 @@ impl Run<'_> {
             _ if self.torch.is_some_and(|torch| torch.cuda.is_none()) => AcceleratorKind::Cpu,
             _ => AcceleratorKind::Cuda,
         };
+        let asked = || self.know.deepspeed_ops(&deepspeed.version, accelerator).any(|op| ops::is_asked(self.facts, op));
+        if which == ops::Which::Asked && !asked() {
+            return Observed::skipped("no `DS_BUILD_*` asks for an op by name; `--ops` tries them all");
+        }
+        (self.options.progress)(Phase::Ops);
         let folder = match self.folder() {
             Ok(folder) => folder,
             Err((place, error)) => return Observed::failed(format!("no folder can be made in {}: {error}", place.display())),
         };
         let env = environment(self.facts, &folder);
         let bench = self.bench(&folder, &env);
-        let ask = ops::Ask { facts: self.facts, python, deepspeed: &deepspeed.version, accelerator, with_torch };
+        let ask =
+            ops::Ask { facts: self.facts, python, deepspeed: &deepspeed.version, accelerator, which, with_torch: self.options.with_torch };
         let memory = self.options.store.as_ref().map(|store| ops::Memory { store, home: self.home });
         Observed::seen(ops::run(&bench, &ask, memory.as_ref()))
     }

@@ -45,7 +45,14 @@ impl Tried {
         let env = environment(&facts, &folder);
         let bench = Bench { host: &host, system, know: &know, chain: &chain, folder: &folder, limit: Duration::from_secs(120), env: &env };
         let deepspeed = deepspeed.parse().unwrap();
-        let ask = ops::Ask { facts: &facts, python: interpreter, deepspeed: &deepspeed, accelerator: kind, with_torch: false };
+        let ask = ops::Ask {
+            facts: &facts,
+            python: interpreter,
+            deepspeed: &deepspeed,
+            accelerator: kind,
+            which: ops::Which::All,
+            with_torch: false,
+        };
         Self(ops::run(&bench, &ask, None).into_iter().map(|tried| (tried.op.clone(), tried)).collect())
     }
 
