@@ -54,7 +54,7 @@ pub fn short(case: &Case<'_>, watch: Watch<'_>) -> Observed<Nccl> {
     if !case.purpose.runs() || !case.facts.gpu.driver_seen() {
         return Observed::skipped("nothing runs here on a GPU");
     }
-    if !case.torch().ok().flatten().is_some_and(|torch| torch.cuda.is_some()) {
+    if case.torch().ok().flatten().is_none_or(|torch| torch.cuda.is_none()) {
         return Observed::skipped("no torch that is built for CUDA");
     }
     if !case.facts.gpu.devices.value().is_some_and(|devices| devices.iter().any(idle)) {
