@@ -69,7 +69,10 @@ fn finding(alike: &[Trouble<'_>], id: ProblemId, what: &str, seed: u64) -> Findi
         all => format!("{on} GPUs {}", all.iter().map(|gpu| gpu.ordinal.to_string()).collect::<Vec<_>>().join(", ")),
     };
     let severity = alike.iter().map(|trouble| trouble.severity).max().unwrap_or(Severity::Error);
-    let mut finding = Finding::new(id, severity, format!("{what}{place}")).about(what).then(then(id));
+    let mut finding = Finding::new(id, severity, format!("{what}{place}")).about(what).then(match (severity, id) {
+        (Severity::Info, "gpu-busy") | (Severity::Warning | Severity::Error, _) => then(id),
+        (Severity::Info, _) => "no harm: what an extension runs, runs; it would matter to code that has nothing better for the GPU",
+    });
     for trouble in alike.iter().take(MOST_EVIDENCE) {
         let at = match trouble.gpu {
             Some(gpu) => format!("GPU {}, {}", gpu.ordinal, trouble.place),

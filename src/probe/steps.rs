@@ -259,8 +259,9 @@ impl Run<'_> {
         let client = Client::new(self.facts.env.get("LD_LIBRARY_PATH"), self.options.limit);
         let mut first = self.loaded_by_torch();
         let mut answer = client.load(library, &first);
-        // Without torch there is nobody who would bring the runtime: the toolkit's own serves, where the loader alone finds none.
-        if answer.is_err()
+        // Without torch there is nobody who would bring the runtime: the toolkit's own serves, where the loader alone finds none. A wrong one
+        // that it finds is a fault, which another in its place would hide.
+        if matches!(&answer, Err(Fault::NotLoaded { words }) if words.starts_with("libcudart.so.") && words.contains("No such file"))
             && self.torch.is_none()
             && let Some(own) = self.own_runtime()
             && let Ok(loaded) = client.load(library, std::slice::from_ref(&own))

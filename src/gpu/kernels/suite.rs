@@ -215,7 +215,7 @@ fn copy(seed: u64, gpu: &About, most: u64) -> Job {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used)]
+#[expect(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
 
