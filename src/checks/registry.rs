@@ -1,9 +1,9 @@
 //! All checks, root causes before what follows from them.
 
 use super::{
-    Check, arch, buildtools, cache, cache_folder, compiler, cub, deepspeed, driver, driver_libs, driver_nodes, driver_release, folders,
-    gpu, link, loader, loader_families, loader_impostor, loader_order, loader_path, loader_versions, lookup, nccl, ninja, python,
-    setuptools, system, toolkit, torch,
+    Check, arch, buildtools, cache, cache_folder, compiler, compiler_limits, compiler_named, cub, deepspeed, driver, driver_libs,
+    driver_nodes, driver_release, folders, gpu, link, loader, loader_families, loader_impostor, loader_order, loader_path, loader_versions,
+    lookup, nccl, ninja, python, setuptools, system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -14,6 +14,8 @@ pub const CHECKS: &[&[Check]] = &[
     lookup::CHECKS,
     toolkit::CHECKS,
     compiler::CHECKS,
+    compiler_limits::CHECKS,
+    compiler_named::CHECKS,
     link::CHECKS,
     cub::CHECKS,
     ninja::CHECKS,
