@@ -221,3 +221,93 @@ mod tests {
         assert_eq!(found(&["DS_BUILD_AIO", "DS_BUILD_CUTLASS_OPS"]).len(), 2);
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod of_steps {
+    use super::super::sample::healthy;
+    use super::super::{Judged, Purpose, judge};
+    use super::*;
+    use crate::facts::observed::Observed;
+    use crate::facts::probe::{Outcome, Probe};
+    use crate::facts::raw::Raw;
+    use crate::facts::snapshot::Snapshot;
+    use crate::knowledge::Knowledge;
+
+    fn failing(name: StepName, ended: End, line: &str, meaning: Option<(&str, &str, &[(&str, &str)])>) -> Snapshot {
+        let meaning = meaning.map(|(id, signature, captures)| Meaning {
+            id: id.to_owned(),
+            signature: signature.to_owned(),
+            captures: captures.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        });
+        let argv = ["c++", "it's.o", "-lcudart"].map(Raw::from).to_vec();
+        let command = Some(Command {
+            argv,
+            env: [("LC_ALL".to_owned(), "C".into()), ("TMPDIR".to_owned(), "/x".into())].into(),
+            ..Command::default()
+        });
+        let failure = Failure { ended, line: line.to_owned(), output: line.to_owned(), meaning };
+        let step = Step { name, command, outcome: Outcome::Failed(Box::new(failure)), millis: 1 };
+        let mut facts = healthy();
+        facts.probe = Observed::seen(Probe { steps: vec![step], ..Probe::default() });
+        facts
+    }
+
+    fn judged(facts: &Snapshot) -> Judged {
+        judge(&Case::new(facts, &Knowledge::embedded(), Purpose::Build, &[]), &|_| true)
+    }
+
+    fn ids(facts: &Snapshot) -> Vec<&'static str> {
+        findings(&Case::new(facts, &Knowledge::embedded(), Purpose::Build, &[])).iter().map(|finding| finding.id).collect()
+    }
+
+    #[test]
+    fn a_known_failure_says_what_was_caught() {
+        let known = ("linker-cannot-find-cuda-lib", "linker-cuda-library", &[("library", "cudart")][..]);
+        let facts = failing(StepName::Link, End::Exit { code: 1 }, "ld: cannot find -lcudart", Some(known));
+        let judged = judged(&facts);
+        // Under its cause: the sample has no toolkit.
+        let all = judged.findings.iter().flat_map(|root| [root].into_iter().chain(&root.folded));
+        let finding = all.into_iter().find(|finding| finding.id == known.0).unwrap();
+        assert_eq!(finding.title, "the linker finds no `libcudart.so`");
+        assert!(finding.evidence.iter().any(|one| one.value == "LC_ALL=C c++ 'it'\\''s.o' -lcudart"), "{finding:?}");
+        assert!(!judged.passed.contains(&known.0) && judged.not_applicable.iter().all(|(id, _)| *id != known.0));
+    }
+
+    #[test]
+    fn an_unknown_one_keeps_its_words() {
+        let facts = failing(StepName::Compile, End::Exit { code: 2 }, "x.cu(1): error: \u{1b}[2J", None);
+        let judged = judged(&facts);
+        let finding = judged.findings.iter().find(|finding| finding.id == "probe-failed").unwrap();
+        assert!(finding.title.contains("x.cu(1): error: \\u{1b}[2J"), "{}", finding.title);
+    }
+
+    #[test]
+    fn how_a_program_ended_is_a_problem_of_its_own() {
+        let of = |name, ended| ids(&failing(name, ended, "", None));
+        assert_eq!(of(StepName::Compile, End::Signal { signal: 11 }), ["probe-crashed"]);
+        assert_eq!(of(StepName::Link, End::TimedOut { limit: 1.0 }), ["probe-timeout"]);
+        assert_eq!(of(StepName::Compile, End::NotStarted { why: "x".to_owned() }), ["toolkit-incomplete"]);
+        assert_eq!(of(StepName::HostCompile, End::NotStarted { why: "x".to_owned() }), ["missing-cxx-compiler"]);
+        let mut facts = failing(StepName::HostCompile, End::NotStarted { why: "x".to_owned() }, "", None);
+        facts.env.set("CXX", "/none");
+        assert_eq!(ids(&facts), ["cxx-env-var-malformed"]);
+    }
+
+    #[test]
+    fn the_same_problem_is_one_finding() {
+        let mut found = vec![Finding::warning("tmp-noexec", "by the facts"), Finding::error("torch-nvcc-mismatch-major", "13 and 12")];
+        let shown = |id| Finding::error(id, "by the trial").seen(Evidence::new("load", "words"));
+        join(&mut found, vec![shown("tmp-noexec"), shown("libcudart-not-found"), shown("disk-full-tmp")]);
+        let summary: Vec<_> =
+            found.iter().map(|finding| (finding.id, finding.severity, finding.evidence.len(), finding.title.as_str())).collect();
+        assert_eq!(
+            summary,
+            [
+                ("tmp-noexec", Severity::Error, 1, "by the facts"),
+                ("torch-nvcc-mismatch-major", Severity::Error, 1, "13 and 12"),
+                ("disk-full-tmp", Severity::Error, 1, "by the trial"),
+            ]
+        );
+    }
+}

@@ -1,14 +1,16 @@
 //! `ds-doctor check`
 
 use super::probe::{How, try_out};
+use super::progress::Progress;
 use super::subject::{self, Subject};
-use super::{output, waiver};
+use super::{nccl_test, output, waiver};
 use crate::checks::{Case, Judged, judge, summary};
 use crate::cli::{CheckArgs, ChoiceArgs, FailOn, Format, Required, SubjectArgs};
 use crate::exit::Exit;
 use crate::facts::snapshot::Snapshot;
 use crate::finding::{ProblemId, Severity};
 use crate::knowledge::Knowledge;
+use crate::knowledge::problems::Problem;
 use crate::render::{self, Detail, Report, Verdict};
 use anyhow::bail;
 use std::io::Write as _;
@@ -21,10 +23,24 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let required: Vec<String> = args.require.iter().map(|what| name(*what).to_owned()).collect();
     let case = Case::new(&facts, &know, purpose, &required);
     let mut judged = judge(&case, &wanted);
-    if goes_on(args) && purpose.builds() && asks_for_a_trial(&args.choice, &know, &wanted) && !settled(&judged, &know) {
-        let how = How { cache: true, keep: false, quiet: args.talk.quiet, ops: None, torch: false };
-        facts.probe = try_out(&subject::live(&args.subject)?, &facts, &know, &args.subject, &how);
-        judged = judge(&Case::new(&facts, &know, purpose, &required), &wanted);
+    if goes_on(args) {
+        let build = purpose.builds() && asks_for(&args.choice, &know, &wanted, |problem| problem.seen_in.contains(&"probe"));
+        if build && !settled(&judged, &know, OF_A_BUILD) {
+            let how = How { cache: true, keep: false, run: purpose.runs(), quiet: args.talk.quiet, ops: None, torch: false };
+            facts.probe = try_out(&subject::live(&args.subject)?, &facts, &know, &args.subject, &how);
+        }
+        let case = Case::new(&facts, &know, purpose, &required);
+        let gpus = purpose.runs() && facts.gpu.driver_seen() && case.gpus().is_ok_and(|gpus| !gpus.is_empty());
+        let cuda = case.torch().ok().flatten().is_some_and(|torch| torch.cuda.is_some());
+        let nccl = gpus && cuda && asks_for(&args.choice, &know, &wanted, |problem| problem.topic == "nccl");
+        if nccl && !settled(&judged, &know, &["gpu", "nccl"]) {
+            let progress = Progress::new(args.talk.quiet);
+            progress.say("testing NCCL on the idle GPUs…");
+            facts.nccl = nccl_test::short(&case, &mut |_| {});
+        }
+        if !facts.probe.is_skipped() || !facts.nccl.is_skipped() {
+            judged = judge(&Case::new(&facts, &know, purpose, &required), &wanted);
+        }
     }
     let case = Case::new(&facts, &know, purpose, &required);
     let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&know)?, facts.taken);
@@ -64,12 +80,16 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     Ok(exit(&report, args))
 }
 
-/// What was judged, and the trial where there was one.
+/// What was judged, and the trials where there were any.
 fn result(facts: &Snapshot, subject: &[String]) -> serde_json::Value {
-    match facts.probe.value() {
-        Some(_) => serde_json::json!({ "subject": subject, "probe": render::probe::json(&facts.probe, subject) }),
-        None => serde_json::json!({ "subject": subject }),
+    let mut result = serde_json::json!({ "subject": subject });
+    if facts.probe.value().is_some() {
+        result["probe"] = serde_json::json!(render::probe::json(&facts.probe, subject));
     }
+    if facts.nccl.value().is_some() {
+        result["nccl"] = render::nccl::result(&facts.nccl);
+    }
+    result
 }
 
 /// Only the machine as it is can be tried.
@@ -79,17 +99,18 @@ fn goes_on(args: &CheckArgs) -> bool {
     !args.only_static && !other
 }
 
-/// Whether problems that a trial shows are among those that are looked for.
-fn asks_for_a_trial(choice: &ChoiceArgs, know: &Knowledge, wanted: &dyn Fn(ProblemId) -> bool) -> bool {
-    choice.only.is_empty() || know.problems().iter().any(|problem| problem.seen_in.contains(&"probe") && wanted(problem.id))
+/// Whether problems of this kind are among those that are looked for.
+fn asks_for(choice: &ChoiceArgs, know: &Knowledge, wanted: &dyn Fn(ProblemId) -> bool, kind: fn(&Problem) -> bool) -> bool {
+    choice.only.is_empty() || know.problems().iter().any(|problem| kind(problem) && wanted(problem.id))
 }
 
-/// The facts alone show an error that stops a build: a trial would say nothing new.
-fn settled(judged: &Judged, know: &Knowledge) -> bool {
-    const OF_A_BUILD: &[&str] = &["toolkit", "compiler", "python", "torch", "deepspeed", "arch", "cache"];
+const OF_A_BUILD: &[&str] = &["toolkit", "compiler", "python", "torch", "deepspeed", "arch", "cache"];
+
+/// The facts alone show an error of these topics: a trial would say nothing new.
+fn settled(judged: &Judged, know: &Knowledge, topics: &[&str]) -> bool {
     let stops = |finding: &crate::finding::Finding| {
         let topic = know.problem(finding.id).map(|problem| problem.topic);
-        finding.weight() == Severity::Error && topic.is_some_and(|topic| OF_A_BUILD.contains(&topic))
+        finding.weight() == Severity::Error && topic.is_some_and(|topic| topics.contains(&topic))
     };
     judged.findings.iter().any(stops)
 }

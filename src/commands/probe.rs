@@ -40,7 +40,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<Exit> {
         &facts,
         &know,
         &args.subject,
-        &How { cache: !args.no_cache, keep: args.keep, quiet: args.talk.quiet, ops: Some(which), torch: args.torch },
+        &How { cache: !args.no_cache, keep: args.keep, run: true, quiet: args.talk.quiet, ops: Some(which), torch: args.torch },
     );
     let case = Case::new(&facts, &know, purpose, &[]);
     let mut judged = judge(&case, &|_| true);
@@ -100,6 +100,8 @@ fn concerns(finding: &Finding, shown: &[&str], skipped: bool) -> bool {
 pub struct How {
     pub cache: bool,
     pub keep: bool,
+    /// The kernels are run, where there is a driver.
+    pub run: bool,
     pub quiet: bool,
     /// As in [`Options`].
     pub ops: Option<Which>,
@@ -121,7 +123,12 @@ pub fn try_out(host: &Live, facts: &Snapshot, know: &Knowledge, args: &SubjectAr
     };
     let store = if how.cache { cache_folder(host).map(Store::new) } else { None };
     let limit = Duration::from_secs_f64(args.timeout.unwrap_or(LIMIT));
-    probe::probe(host, facts, know, &Options { limit, store, keep: how.keep, ops: how.ops, with_torch: how.torch, progress: &say })
+    probe::probe(
+        host,
+        facts,
+        know,
+        &Options { limit, store, keep: how.keep, run: how.run, ops: how.ops, with_torch: how.torch, progress: &say },
+    )
 }
 
 /// `$XDG_CACHE_HOME/ds-doctor/probe`; a relative value is no value, as the specification says.

@@ -36,6 +36,8 @@ pub struct Options<'a> {
     pub ops: Option<ops::Which>,
     /// With torch's own headers.
     pub with_torch: bool,
+    /// The kernels are run, where something shows a driver.
+    pub run: bool,
     /// Told what begins.
     pub progress: &'a (dyn Fn(Phase) + Sync),
 }
@@ -158,6 +160,9 @@ impl Run<'_> {
     fn execute(&self, probe: &Probe, library: &Path, first: &[PathBuf], images: &[PathBuf]) -> Observed<Execution> {
         if !probe.proven() {
             return Observed::skipped("the library does not load");
+        }
+        if !self.options.run {
+            return Observed::skipped("not asked for");
         }
         if execute::wanted(self.facts) {
             (self.options.progress)(Phase::Running);

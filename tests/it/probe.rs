@@ -111,7 +111,11 @@ fn whole_toolkit(kit: &Path, venv: &Path) {
     passes(&first);
     let result = &json(&first)["result"];
     assert_eq!((&result["cached"], &result["targets_from"]), (&Value::from(false), &Value::from("TORCH_CUDA_ARCH_LIST")));
-    assert_eq!(result["summary"], "toolchain proven, execution not proven");
+    let summary = result["summary"].as_str().unwrap();
+    assert!(summary.starts_with("toolchain"), "{summary}");
+    if result["devices"].as_array().unwrap().is_empty() {
+        assert!(summary.starts_with("toolchain proven, execution not proven"), "{summary}");
+    }
     // Flags as torch and DeepSpeed give them.
     let compile: Vec<String> = serde_json::from_value(result["steps"][0]["argv"].clone()).unwrap();
     for flag in ["--expt-relaxed-constexpr", "-D__CUDA_NO_HALF_OPERATORS__", "-gencode=arch=compute_90,code=sm_90", "--use_fast_math"] {
@@ -312,7 +316,7 @@ fn bad_compilers() {
     let out = fake.run(&["probe", "--format", "json", "--timeout", "1"], &[]);
     assert_eq!(ids(&out), ["probe-timeout"], "{out:?}");
     assert!(begin.elapsed() < Duration::from_secs(10) && fake.left().is_empty());
-    assert!(!alive(mark), "a helper is still running");
+    gone(mark);
     for (nvcc, cxx, id) in [
         ("kill -SEGV $$", MAKE, "probe-crashed"),
         ("exit 0", MAKE, "probe-failed"),
@@ -343,6 +347,15 @@ fn alive(text: &str) -> bool {
     processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok()).any(|line| String::from_utf8_lossy(&line).contains(text))
 }
 
+/// A killed process takes a moment to go.
+fn gone(text: &str) {
+    let begin = Instant::now();
+    while alive(text) {
+        assert!(begin.elapsed() < Duration::from_secs(5), "{text} is still running");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn interrupted() {
     for (at, signal) in [Signal::INT, Signal::TERM, Signal::HUP].into_iter().enumerate() {
         let mark = format!("27.18281{at}");
@@ -365,7 +378,8 @@ fn interrupted() {
         assert!(!fake.left().is_empty(), "it works in a folder");
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()), "it ends as any program does");
-        assert!(fake.left().is_empty() && !alive(&mark), "{:?}", fake.left());
+        assert!(fake.left().is_empty(), "{:?}", fake.left());
+        gone(&mark);
         // As under nohup: it goes on to its own end.
         if signal == Signal::HUP {
             fs::remove_file(fake.at("count.began")).unwrap();
