@@ -112,10 +112,7 @@ fn whole_toolkit(kit: &Path, venv: &Path) {
     let result = &json(&first)["result"];
     assert_eq!((&result["cached"], &result["targets_from"]), (&Value::from(false), &Value::from("TORCH_CUDA_ARCH_LIST")));
     let summary = result["summary"].as_str().unwrap();
-    assert!(summary.starts_with("toolchain"), "{summary}");
-    if result["devices"].as_array().unwrap().is_empty() {
-        assert!(summary.starts_with("toolchain proven, execution not proven"), "{summary}");
-    }
+    assert!(summary.starts_with("toolchain proven"), "{summary}");
     // Flags as torch and DeepSpeed give them.
     let compile: Vec<String> = serde_json::from_value(result["steps"][0]["argv"].clone()).unwrap();
     for flag in ["--expt-relaxed-constexpr", "-D__CUDA_NO_HALF_OPERATORS__", "-gencode=arch=compute_90,code=sm_90", "--use_fast_math"] {
@@ -394,7 +391,8 @@ fn interrupted() {
 /// Without a trial where the machine as it is is not what is asked about, or the facts settle it.
 fn check_stays_static() {
     let fake = Fake::new(MAKE, MAKE);
-    let args = [&["--static"][..], &["--env", "A=b"], &["--gpu", "h100"], &["--only", "no-gpu"], &["--for", "run"], &["--for", "build"]];
+    let args =
+        [&["--static"][..], &["--env", "A=b"], &["--gpu", "h100"], &["--only", "missing-ninja"], &["--for", "run"], &["--for", "build"]];
     for more in args {
         let out = fake.run(&[&["check", "--format", "json"][..], more].concat(), &[]);
         assert!(json(&out)["result"]["probe"].is_null(), "{more:?}");
