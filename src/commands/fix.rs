@@ -15,7 +15,7 @@ use std::io::Write;
 /// # Errors
 /// Unreadable input, nothing to judge, or exports asked of a redacted snapshot.
 pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
-    let overlay = args.overlay.as_deref().map(|dir| overlay::whole(dir)).transpose()?;
+    let overlay = args.overlay.as_deref().map(overlay::whole).transpose()?;
     let subject = subject::load_with(&args.subject, overlay.as_deref())?;
     let (facts, know) = (&subject.facts, &subject.know);
     let target = target(args);

@@ -163,7 +163,7 @@ impl Toolchain {
     pub fn for_one_target(&self) -> Self {
         let target = |word: &OsString| word.to_string_lossy().starts_with("-gencode");
         let real = |word: &&OsString| target(word) && word.to_string_lossy().contains("code=sm_");
-        let last = self.nvcc_flags.iter().filter(real).next_back().cloned();
+        let last = self.nvcc_flags.iter().rfind(real).cloned();
         let kept = |word: &&OsString| !target(word) || last.as_ref().is_none_or(|last| *word == last);
         Self { nvcc_flags: self.nvcc_flags.iter().filter(kept).cloned().collect(), ..self.clone() }
     }
