@@ -50,9 +50,12 @@ fn outcomes(gpu: &Value) -> Vec<&str> {
     gpu["ways"].as_array().unwrap().iter().filter_map(|way| way["outcome"].as_str()).collect()
 }
 
+/// A trial of what the command says, given the toolkit.
+type Told = (&'static str, fn(PathBuf));
+
 pub fn trials() -> Vec<Trial> {
     let need = compiler().and_then(|()| namespace()).and_then(|()| lab("full-cu130/nvidia/cu13"));
-    let all: [(&str, fn(PathBuf)); 5] = [
+    let all: [Told; 5] = [
         ("kernels::probe_proves_toolchain_and_execution", |home| {
             let Run { report, code, left } = probe(&home, TWO, true);
             let result = &report["result"];
