@@ -234,7 +234,10 @@ mod of_steps {
     use crate::facts::snapshot::Snapshot;
     use crate::knowledge::Knowledge;
 
-    fn failing(name: StepName, ended: End, line: &str, meaning: Option<(&str, &str, &[(&str, &str)])>) -> Snapshot {
+    /// Id, signature, and what it captured.
+    type Meant<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+    fn failing(name: StepName, ended: End, line: &str, meaning: Option<Meant<'_>>) -> Snapshot {
         let meaning = meaning.map(|(id, signature, captures)| Meaning {
             id: id.to_owned(),
             signature: signature.to_owned(),
