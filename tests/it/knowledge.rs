@@ -172,8 +172,20 @@ fn rules() -> PathBuf {
 }
 
 fn themselves() {
+    let text = |path: &Path| std::fs::read_to_string(path).unwrap();
+    // The signatures are one table in many files.
+    let parts = |name: &str| -> Vec<PathBuf> {
+        let folder = rules().join(name.trim_end_matches(".toml"));
+        if folder.is_dir() {
+            let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+            return files;
+        }
+        vec![rules().join(name)]
+    };
     let files: Vec<(String, String)> =
-        Knowledge::FILES.iter().map(|name| ((*name).to_owned(), std::fs::read_to_string(rules().join(name)).unwrap())).collect();
+        Knowledge::FILES.iter().flat_map(|name| parts(name).into_iter().map(|path| ((*name).to_owned(), text(&path)))).collect();
+    assert!(files.len() > Knowledge::FILES.len());
     let read = Knowledge::with_rules(files.iter().map(|(name, text)| (name.as_str(), text.as_str()))).unwrap();
     // What was embedded is what the texts say: the constants and the reader agree on every value.
     assert_eq!(format!("{read:?}"), format!("{:?}", Knowledge::embedded()));
@@ -207,8 +219,11 @@ fn build_script() -> Result<PathBuf, String> {
 
 fn build_stops(script: &Path) {
     let folder = tempfile::tempdir().unwrap();
-    let copied = Command::new("cp").arg("-r").arg(rules()).arg(folder.path().join("rules")).status().unwrap();
-    assert!(copied.success());
+    for read in ["rules", "kernels"] {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(read);
+        let copied = Command::new("cp").arg("-r").arg(from).arg(folder.path()).status().unwrap();
+        assert!(copied.success());
+    }
     let build = || {
         let output = Command::new(script)
             .current_dir(&folder)
