@@ -5,6 +5,7 @@ use super::protocol::{Answer, DriverAnswer, NvmlAnswer, Request, STEP, SUBCOMMAN
 use crate::facts::kernel::{Fault, Loaded};
 use crate::facts::observed::Observed;
 use crate::facts::raw::HostPath;
+use crate::host::{Scratch, interrupt};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -89,7 +90,7 @@ impl Client {
 
     /// The driver API's version (`libcuda.so.1`), and with `init` what `cuInit` answers.
     pub fn driver(&self, library: &str, init: bool) -> Observed<DriverAnswer> {
-        let links = match tempfile::Builder::new().prefix("ds-doctor-").tempdir() {
+        let links = match Scratch::temporary() {
             Ok(links) => links,
             Err(e) => return Observed::failed(format!("no temporary folder: {e}")),
         };
@@ -141,7 +142,8 @@ impl Client {
         if let Some(path) = search_path(first, self.library_path.as_deref()) {
             command.env("LD_LIBRARY_PATH", path);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        interrupt::spawn(&mut command)
     }
 
     fn reply(&self, heard: &Heard, status: Option<ExitStatus>) -> Reply {
@@ -351,5 +353,6 @@ pub(super) fn end(child: &mut Child, how: End) -> Option<ExitStatus> {
     if own.is_none() {
         wait(child, REAP);
     }
+    interrupt::forget(child);
     own
 }

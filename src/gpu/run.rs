@@ -4,6 +4,7 @@ use super::client::{Client, Reply};
 use super::protocol::{Answer, DevicesAnswer, Request, RunRequest, RunWay};
 use crate::facts::kernel::{DeviceRun, Execution, Fault, Gpu, Listing, Outcome, Way, WayRun};
 use crate::facts::raw::HostPath;
+use crate::host::Scratch;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -90,7 +91,7 @@ impl Client {
             Way::Cubin => paths(&kernels.cubins),
             Way::Ptx => paths(&kernels.ptx),
         };
-        let links = match tempfile::Builder::new().prefix("ds-doctor-").tempdir() {
+        let links = match Scratch::temporary() {
             Ok(links) => links,
             Err(e) => return Outcome::Fault(Fault::Unanswered { why: format!("no temporary folder: {e}") }),
         };
@@ -107,7 +108,7 @@ impl Client {
     }
 
     fn devices(&self) -> Result<DevicesAnswer, Fault> {
-        let links = tempfile::Builder::new().prefix("ds-doctor-").tempdir();
+        let links = Scratch::temporary();
         let links = links.map_err(|e| Fault::Unanswered { why: format!("no temporary folder: {e}") })?;
         let request = Request::Devices { library: LIBCUDA.to_owned(), links: Some(HostPath::new(links.path())) };
         match self.ask_with(&request, Some(links.path())) {

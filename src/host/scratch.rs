@@ -23,6 +23,14 @@ impl Scratch {
         Ok(Self { path, kept: false })
     }
 
+    /// Where temporary files go: TMPDIR, else `/tmp`.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn temporary() -> io::Result<Self> {
+        Self::new(&std::env::temp_dir())
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

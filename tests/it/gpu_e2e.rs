@@ -77,7 +77,7 @@ fn title(report: &Value, id: &str) -> String {
 pub fn trials() -> Vec<Trial> {
     // Asked once, for all of them.
     let need = namespace();
-    let all: [(&str, fn()); 8] = [
+    let all: [(&str, fn()); 9] = [
         ("gpu_e2e::snapshot_holds_what_the_libraries_answer", snapshot),
         ("gpu_e2e::a_whole_driver_is_quiet", whole),
         ("gpu_e2e::nvml_of_another_release", mismatch),
@@ -85,6 +85,7 @@ pub fn trials() -> Vec<Trial> {
         ("gpu_e2e::no_libraries", absent),
         ("gpu_e2e::a_library_that_crashes_is_a_fact", crash),
         ("gpu_e2e::a_library_that_hangs_is_a_fact", hang),
+        ("gpu_e2e::an_interrupted_question_leaves_nothing", interrupted),
         ("gpu_e2e::libraries_that_are_no_libraries", junk),
     ];
     all.into_iter().map(|(name, run)| trial_with(name, need.clone(), move |()| run())).collect()
@@ -163,6 +164,17 @@ fn hang() {
     let out = under_driver(RELEASE, fake.path().to_str().unwrap(), &[&CHECK[..], &["--timeout", "0.5"]].concat());
     assert!(json(&out)["undecided"].to_string().contains("libnvidia-ml.so.1 gave no answer within 0.5 s"), "{}", out.stdout);
     assert!(out.wall < Duration::from_secs(20), "{:?}", out.wall);
+}
+
+fn interrupted() {
+    let fake = driver(RELEASE, TWO_GPUS, "cuDriverGetVersion.act hang\n");
+    let folder = tempfile::tempdir().unwrap();
+    let start = ["-rm", "sh", "-c", SHOW_DRIVER, "sh", RELEASE, "timeout", "--signal=INT", "1", BINARY];
+    let doctor = Doctor::new([]).program("unshare").args(start).args(CHECK).args(["--timeout", "20"]);
+    let out = doctor.env("LD_LIBRARY_PATH", fake.path().to_str().unwrap()).env("TMPDIR", folder.path().to_str().unwrap()).run();
+    assert_eq!((out.code, out.stdout.as_str()), (Some(124), ""), "{}", out.stderr);
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 fn junk() {

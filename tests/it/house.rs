@@ -31,7 +31,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("checks", &["facts", "model", "knowledge", "finding", "version", "text"]),
     ("render", &["finding", "facts", "text", "checks", "knowledge"]),
     ("host", &["version"]),
-    ("gpu", &["facts", "version"]),
+    ("gpu", &["facts", "host", "version"]),
     ("collect", &["host", "gpu", "binary", "facts", "version"]),
     ("repair", &["facts", "model", "finding", "host", "version"]),
     ("logs", &["knowledge", "facts", "text"]),
