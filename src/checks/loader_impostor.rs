@@ -12,12 +12,13 @@ use crate::model::loader::{Answer, Process, Via};
 use crate::version::Dotted;
 use std::collections::BTreeSet;
 
-pub const CHECKS: &[Check] = &[Check { id: "libcudart-impostor", run: impostor }];
+const ID: &str = "libcudart-impostor";
+
+pub const CHECKS: &[Check] = &[Check { id: ID, run: impostor }];
 
 /// A file that has the name of a libcudart, and is none or another one. Judged are those that a search really gives: to torch, to an
 /// extension, to a program that has not imported torch.
 fn impostor(case: &Case<'_>) -> Judgement {
-    const ID: &str = "libcudart-impostor";
     let Some(loader) = case.facts.loader.get("libraries")? else { return Ok(Verdict::Pass) };
     let process = case.process()?;
     let before = match case.python()? {
@@ -34,8 +35,11 @@ fn impostor(case: &Case<'_>) -> Judgement {
         loader.of("cudart").map(|library| library.name.as_str()).filter(|name| soname_number(name).is_some()).collect();
     let mut findings: Vec<Finding> = Vec::new();
     for name in names {
-        let answers = [torchs(name), Some(process.extension_gets(name)), before.as_ref().map(|before| before.extension_gets(name))];
-        for answer in answers.into_iter().flatten() {
+        let in_use = [torchs(name), Some(process.extension_gets(name))].map(|answer| (answer, true));
+        // Where torch brings its own, only what comes before its import or does without it meets this file.
+        let early = before.as_ref().map(|before| before.extension_gets(name));
+        for (answer, in_use) in in_use.into_iter().chain([(early, torch.is_none())]) {
+            let Some(answer) = answer else { continue };
             let (path, via) = match &answer {
                 Answer::Found { path, via } | Answer::Refused { path, via, .. } => (path, via),
                 _ => continue,
@@ -45,7 +49,7 @@ fn impostor(case: &Case<'_>) -> Judgement {
             if findings.iter().any(|finding| finding.subject == path.to_string()) {
                 continue;
             }
-            findings.push(unmasked(case, library, via, &what, ID));
+            findings.push(unmasked(case, library, via, &what, in_use));
         }
     }
     Ok(Verdict::of(findings))
@@ -79,19 +83,26 @@ fn what_is_wrong(library: &Library, name: &str) -> Option<String> {
     Some(format!("is of CUDA {}", release.major_minor()))
 }
 
-fn unmasked(case: &Case<'_>, library: &Library, via: &Via, what: &str, id: &'static str) -> Finding {
+fn unmasked(case: &Case<'_>, library: &Library, via: &Via, what: &str, in_use: bool) -> Finding {
+    let id = ID;
     let name = &library.name;
-    let mut finding = Finding::error(id, format!("`{}` {what}", library.path))
+    let title = format!("`{}` {what}", library.path);
+    let mut finding = if in_use { Finding::error(id, title) } else { Finding::warning(id, title) }
         .about(library.path.to_string())
         .seen(Evidence::new(name, what.to_owned()).at(&library.path).from(&source(case, &library.path)));
     if library.path != library.real {
         finding = finding.seen(Evidence::new("link", format!("to {}", library.real)).at(&library.path));
     }
     let broken = library.elf.is_failed() || library.elf.value().is_some_and(|elf| elf.truncated.is_some());
-    finding = finding.then(if broken {
-        format!("whatever asks for `{name}` stops with `file too short` or `invalid ELF header`; the loader does not look further")
+    let who = if in_use {
+        "whatever asks"
     } else {
-        format!("whatever asks for `{name}` gets another library: ``version `{name}' not found``, `undefined symbol`, or calls with structures of the wrong size")
+        "torch has its own, but a program without torch, or an extension imported before it, that asks"
+    };
+    finding = finding.then(if broken {
+        format!("{who} for `{name}` stops with `file too short` or `invalid ELF header`; the loader does not look further")
+    } else {
+        format!("{who} for `{name}` gets another library: ``version `{name}' not found``, `undefined symbol`, or calls with structures of the wrong size")
     });
     let subject = library.path.to_string();
     let cured = |fix: Fix| fix.curing_of(id, subject.clone());
@@ -125,7 +136,7 @@ mod tests {
     use super::*;
     use crate::facts::elf::Truncated;
     use crate::facts::snapshot::Snapshot;
-    use crate::finding::Action;
+    use crate::finding::{Action, Severity};
 
     #[test]
     fn whole_machines_are_quiet() {
@@ -146,6 +157,13 @@ mod tests {
         let finding = one(ask(impostor, &with_link("libcudart.so.11.0")));
         assert_eq!(finding.title, "`/opt/fix/libcudart.so.12` calls itself `libcudart.so.11.0`");
         assert!(matches!(&finding.fixes[0].action, Action::RemovePath { dir, .. } if dir.to_string() == "/opt/fix"));
+        assert_eq!(finding.severity, Severity::Warning, "RPATH leads torch to its own first");
+        let mut by_runpath = with_link("libcudart.so.11.0");
+        let torch = by_runpath.pythons.value_mut().unwrap()[0].torch.value_mut().unwrap();
+        for (_, elf) in &mut torch.libs {
+            elf.runpath = std::mem::take(&mut elf.rpath);
+        }
+        assert_eq!(one(ask(impostor, &by_runpath)).severity, Severity::Error, "LD_LIBRARY_PATH comes before RUNPATH");
         assert!(quiet(&ask(impostor, &with_link("libcudart.so.12"))));
         let mut unsearched = with_link("libcudart.so.11.0");
         unsearched.env.unset("LD_LIBRARY_PATH");
