@@ -56,13 +56,16 @@ pub fn run(args: &FixArgs, case: &Case<'_>, plan: &Plan) -> anyhow::Result<Exit>
         }
     }
     acts.extend(clear(case, removals, args.dry_run));
+    let done = left.is_empty() && plan.remaining.is_empty() && acts.iter().all(|act| act.did.is_ok());
     let mut out = output::result(&args.talk)?;
     match args.format {
-        FixFormat::Json => out.write_all(Envelope::bare("fix", result(&acts, &left, plan, args.dry_run)).text().as_bytes())?,
+        FixFormat::Json => {
+            let envelope = Envelope::bare("fix", result(&acts, &left, plan, args.dry_run)).broken_if(!done);
+            out.write_all(envelope.text().as_bytes())?;
+        }
         _ => told(&mut out, &acts, &left, plan, args.dry_run)?,
     }
     out.flush()?;
-    let done = left.is_empty() && plan.remaining.is_empty() && acts.iter().all(|act| act.did.is_ok());
     Ok(if done { Exit::Fine } else { Exit::Findings })
 }
 

@@ -367,6 +367,7 @@ fn show(args: &OverlayDirArgs) -> anyhow::Result<Exit> {
     match args.format {
         ListingFormat::Human => {
             let release = manifest.release.map_or("an unknown release".to_owned(), |release| format!("CUDA {release}"));
+            let typed = word(dir.as_os_str().as_bytes());
             let (dir, toolkit) = (clean(&dir.display().to_string()).into_owned(), clean(&manifest.toolkit.to_string()).into_owned());
             writeln!(out, "`{dir}`: {release}, {} to `{toolkit}`", count(manifest.links.len(), "link"))?;
             summary(&mut out, manifest)?;
@@ -377,13 +378,13 @@ fn show(args: &OverlayDirArgs) -> anyhow::Result<Exit> {
                 writeln!(out, "  {}", clean(&fault.to_string()))?;
             }
             if faults.iter().any(|fault| matches!(fault, Fault::Missing(_) | Fault::Dangling(_))) {
-                writeln!(out, "made right by: ds-doctor overlay create {dir}")?;
+                writeln!(out, "made right by: ds-doctor overlay create {typed}")?;
             }
         }
         ListingFormat::Json => {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            let result = json!({ "folder": HostPath::new(&dir), "faults": faults, "manifest": manifest });
-            out.write_all(Envelope::bare("overlay", result).text().as_bytes())?;
+            let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            let result = json!({ "folder": HostPath::new(&dir), "faults": told, "manifest": manifest });
+            out.write_all(Envelope::bare("overlay", result).broken_if(!faults.is_empty()).text().as_bytes())?;
         }
     }
     out.flush()?;

@@ -143,6 +143,15 @@ impl Envelope {
         }
     }
 
+    /// The same, of something that was found not to be as it should.
+    #[must_use]
+    pub fn broken_if(mut self, broken: bool) -> Self {
+        if broken {
+            self.verdict = Verdict::Broken;
+        }
+        self
+    }
+
     /// Pretty-printed, with a newline at the end.
     pub fn text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();

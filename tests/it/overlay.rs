@@ -168,6 +168,9 @@ fn followed(kit: &Path) {
     fs::remove_file(own.join("lib/libcurand.so.10")).unwrap();
     let out = doctor(&own, &dir.path().join("data"), &["overlay", "show"]);
     assert!(out.code == Some(1) && out.stdout.contains("`lib64/libcurand.so.10` links to"), "{out:?}");
+    let out = doctor(&own, &dir.path().join("data"), &["overlay", "show", "--format", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&out.stdout).unwrap();
+    assert_eq!((&report["verdict"], out.code), (&"broken".into(), Some(1)), "{report:#}");
     assert!(say(&["overlay", "remove"]).starts_with("removed"));
     assert!(!overlay.exists() && own.join("bin/nvcc").exists() && own.join("lib/libcudart.so.13").exists());
     let out = doctor(&own, &dir.path().join("data"), &["overlay", "remove", own.to_str().unwrap()]);
