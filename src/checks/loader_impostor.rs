@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(finding.severity, Severity::Warning, "RPATH leads torch to its own first");
         let mut by_runpath = with_link("libcudart.so.11.0");
         let torch = by_runpath.pythons.value_mut().unwrap()[0].torch.value_mut().unwrap();
-        for (_, elf) in &mut torch.libs {
+        for elf in torch.libs.values_mut() {
             elf.runpath = std::mem::take(&mut elf.rpath);
         }
         assert_eq!(one(ask(impostor, &by_runpath)).severity, Severity::Error, "LD_LIBRARY_PATH comes before RUNPATH");
