@@ -11,7 +11,7 @@ use crate::facts::snapshot::Snapshot;
 use crate::finding::{ProblemId, Severity};
 use crate::knowledge::Knowledge;
 use crate::knowledge::problems::Problem;
-use crate::render::{self, Detail, Report, Verdict};
+use crate::render::{self, Report, Verdict};
 use anyhow::bail;
 use std::io::Write as _;
 
@@ -63,11 +63,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
         waived,
         proves,
     };
-    let detail = match (args.talk.quiet, args.talk.verbose) {
-        (true, _) => Detail::Quiet,
-        (_, true) => Detail::Verbose,
-        _ => Detail::Normal,
-    };
+    let detail = output::detail(&args.talk);
     let mut out = output::result(&args.talk)?;
     match args.format {
         Format::Human => render::human::render(&report, detail, &mut out)?,

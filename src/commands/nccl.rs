@@ -9,7 +9,7 @@ use crate::facts::nccl::{Nccl, Step};
 use crate::facts::observed::Observed;
 use crate::finding::{Finding, ProblemId, Severity};
 use crate::gpu::nccl::client::Watched;
-use crate::render::{self, Detail, Report, Verdict};
+use crate::render::{self, Report, Verdict};
 use crate::text::clean;
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -78,11 +78,7 @@ pub fn run(args: &NcclArgs) -> anyhow::Result<Exit> {
         waived,
         proves: render::nccl::proves(&facts.nccl),
     };
-    let detail = match (args.talk.quiet, args.talk.verbose) {
-        (true, _) => Detail::Quiet,
-        (_, true) => Detail::Verbose,
-        _ => Detail::Normal,
-    };
+    let detail = output::detail(&args.talk);
     let mut out = output::result(&args.talk)?;
     match args.format {
         NcclFormat::Human => render::human::render(&report, detail, &mut out)?,

@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "opens the file that --output names")]
 
 use crate::cli::{Color, TalkArgs};
+use crate::render::Detail;
 use anstream::{AutoStream, ColorChoice, StripStream};
 use anyhow::Context as _;
 use std::io::{self, BufWriter, Write};
@@ -22,6 +23,15 @@ pub fn result(talk: &TalkArgs) -> anyhow::Result<Box<dyn Write>> {
         Color::Never => ColorChoice::Never,
     };
     Ok(Box::new(BufWriter::new(AutoStream::new(io::stdout().lock(), choice))))
+}
+
+/// How much of a report is printed.
+pub fn detail(talk: &TalkArgs) -> Detail {
+    match (talk.quiet, talk.verbose) {
+        (true, _) => Detail::Quiet,
+        (_, true) => Detail::Verbose,
+        _ => Detail::Normal,
+    }
 }
 
 /// One line for the person, on standard error, unless `-q`.

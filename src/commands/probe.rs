@@ -15,7 +15,7 @@ use crate::host::{Host, Live, Store};
 use crate::knowledge::Knowledge;
 use crate::probe::ops::Which;
 use crate::probe::{self, Options, Phase};
-use crate::render::{self, Detail, Report, Verdict};
+use crate::render::{self, Report, Verdict};
 use anyhow::bail;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -63,11 +63,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<Exit> {
         waived: Vec::new(),
         proves: render::probe::summary(&facts.probe),
     };
-    let detail = match (args.talk.quiet, args.talk.verbose) {
-        (true, _) => Detail::Quiet,
-        (_, true) => Detail::Verbose,
-        _ => Detail::Normal,
-    };
+    let detail = output::detail(&args.talk);
     let mut out = output::result(&args.talk)?;
     match args.format {
         Format::Human => render::human::render(&report, detail, &mut out)?,
