@@ -2,13 +2,13 @@
 
 use crate::facts::probe::Meaning;
 use crate::knowledge::Knowledge;
-use crate::knowledge::schema::signatures::{Signature, Tool};
-use regex::bytes::{Regex, RegexBuilder};
+use crate::knowledge::schema::shape::{Hit, Shape, stands};
+use crate::knowledge::schema::signatures::{Kind, Signature, Tool};
 use std::collections::BTreeMap;
 
 /// The signatures, ready to read with. Making one compiles every pattern: some milliseconds, so only once something failed.
 pub struct Reader<'a> {
-    all: Vec<(&'a Signature, Vec<Regex>)>,
+    all: Vec<(&'a Signature, Shape)>,
 }
 
 /// A line that a signature knows.
@@ -44,29 +44,17 @@ impl<'a> Reader<'a> {
     pub fn of(know: &'a Knowledge, wanted: impl Fn(Tool) -> bool) -> Result<Self, String> {
         let mut all = Vec::new();
         for signature in know.signatures.signature.iter().filter(|signature| wanted(signature.tool)) {
-            let patterns: Result<Vec<Regex>, _> =
-                signature.patterns.iter().map(|pattern| RegexBuilder::new(pattern).unicode(false).build()).collect();
-            all.push((signature, patterns.map_err(|error| format!("signature {}: {error}", signature.name))?));
+            let shape = Shape::new(signature).map_err(|fault| format!("signature {}: {}", signature.name, fault.why))?;
+            all.push((signature, shape));
         }
         Ok(Self { all })
     }
 
     /// Every signature's first line, in the order of lines.
     pub fn matches(&self, output: &[u8]) -> Vec<Match<'a>> {
-        let mut found: Vec<Match<'a>> = Vec::new();
-        for (at, line) in output.split(|byte| *byte == b'\n').enumerate() {
-            let line = line.get(..line.len().min(LONGEST)).unwrap_or_default();
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            for (signature, patterns) in &self.all {
-                if found.iter().any(|known| known.signature.name == signature.name) {
-                    continue;
-                }
-                if let Some(captures) = patterns.iter().find_map(|pattern| capture(pattern, line)) {
-                    let line = String::from_utf8_lossy(line).trim().to_owned();
-                    found.push(Match { signature, number: at + 1, line, captures });
-                }
-            }
-        }
+        let lines: Vec<&[u8]> = output.split(|byte| *byte == b'\n').map(shortened).collect();
+        let mut found: Vec<Match<'a>> = self.all.iter().filter_map(|(signature, shape)| first(signature, shape, &lines)).collect();
+        found.sort_by_key(|one| one.number);
         found
     }
 
@@ -74,15 +62,27 @@ impl<'a> Reader<'a> {
     pub fn cause(&self, output: &[u8]) -> Option<Match<'a>> {
         let all = self.matches(output);
         let explained = |one: &Match<'_>| one.signature.after.iter().any(|name| all.iter().any(|other| other.signature.name == *name));
-        all.iter().filter(|one| !explained(one)).min_by_key(|one| (one.signature.rank(), one.number)).cloned()
+        let causes = all.iter().filter(|one| one.signature.kind() == Kind::Cause && !explained(one));
+        causes.min_by_key(|one| (one.signature.rank(), one.number)).cloned()
     }
 }
 
-fn capture(pattern: &Regex, line: &[u8]) -> Option<BTreeMap<String, String>> {
-    let found = pattern.captures(line)?;
-    let named = pattern.capture_names().flatten();
-    let text = |name: &str| found.name(name).map(|part| String::from_utf8_lossy(part.as_bytes()).into_owned());
-    Some(named.filter_map(|name| Some((name.to_owned(), text(name)?))).collect())
+fn shortened(line: &[u8]) -> &[u8] {
+    let line = line.get(..line.len().min(LONGEST)).unwrap_or_default();
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn first<'a>(signature: &'a Signature, shape: &Shape, lines: &[&[u8]]) -> Option<Match<'a>> {
+    let hit = |(line, captures)| Hit { line, captures };
+    let mut decisive = lines.iter().enumerate().filter_map(|(at, line)| Some(hit((at, shape.decisive(line)?)))).peekable();
+    decisive.peek()?;
+    let of_context = |number| lines.iter().enumerate().filter_map(|(at, line)| Some(hit((at, shape.context(number, line)?)))).collect();
+    let around: Vec<Vec<Hit>> = (0..signature.context.len()).map(of_context).collect();
+    decisive.find_map(|hit| {
+        let captures = stands(&signature.context, &hit, &around)?;
+        let line = String::from_utf8_lossy(lines.get(hit.line)?).trim().to_owned();
+        Some(Match { signature, number: hit.line + 1, line, captures })
+    })
 }
 
 /// The first line that tells of an error, whoever wrote it; else the last line that is not empty.
@@ -107,6 +107,7 @@ pub fn first_error(output: &[u8]) -> String {
 #[expect(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::knowledge::schema::signatures::example;
 
     fn cause(output: &str) -> Option<(String, String)> {
         let know = Knowledge::embedded();
@@ -120,16 +121,18 @@ mod tests {
         let reader = Reader::new(&know).unwrap();
         let mut wrong = Vec::new();
         for signature in know.signatures.signature.iter() {
-            for example in signature.examples.iter() {
-                let own = reader.cause(example.as_bytes()).map(|found| found.signature.name.to_string());
-                if own.as_deref() != Some(&*signature.name) {
-                    wrong.push(format!("{} is taken for {own:?}: {example}", signature.name));
-                }
-            }
-            for (at, pattern) in signature.patterns.iter().enumerate() {
-                let regex = RegexBuilder::new(pattern).unicode(false).build().unwrap();
-                if !signature.examples.iter().any(|example| regex.is_match(example.as_bytes())) {
-                    wrong.push(format!("{}: no example for pattern {}", signature.name, at + 1));
+            for text in signature.examples.iter() {
+                let (lines, at) = example(text).unwrap();
+                let output = lines.join("\n");
+                let own = |one: &Match<'_>| one.signature.name == signature.name;
+                let found = match signature.kind() {
+                    Kind::Cause => reader.cause(output.as_bytes()),
+                    // A cause may stand in the example too.
+                    Kind::Consequence | Kind::Harmless => reader.matches(output.as_bytes()).into_iter().find(own),
+                };
+                let found = found.map(|found| (found.signature.name.to_string(), found.number));
+                if found != Some((signature.name.to_string(), at + 1)) {
+                    wrong.push(format!("{} is taken for {found:?}: {text}", signature.name));
                 }
             }
         }

@@ -131,6 +131,7 @@ pub mod gpus;
 pub mod host;
 pub mod load;
 pub mod ops;
+pub mod shape;
 pub mod signatures;
 pub mod torch;
 
