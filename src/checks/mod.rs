@@ -17,6 +17,7 @@ mod driver_nodes;
 mod driver_release;
 mod folders;
 mod gpu;
+mod headers;
 mod judge;
 pub mod kernel;
 mod link;

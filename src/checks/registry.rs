@@ -2,8 +2,8 @@
 
 use super::{
     Check, arch, buildtools, cache, cache_folder, compiler, compiler_limits, compiler_named, cub, deepspeed, driver, driver_libs,
-    driver_nodes, driver_release, folders, gpu, link, loader, loader_families, loader_impostor, loader_order, loader_path, loader_versions,
-    lookup, nccl, ninja, python, setuptools, system, toolkit, torch,
+    driver_nodes, driver_release, folders, gpu, headers, link, loader, loader_families, loader_impostor, loader_order, loader_path,
+    loader_versions, lookup, nccl, ninja, python, setuptools, system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -16,6 +16,7 @@ pub const CHECKS: &[&[Check]] = &[
     compiler::CHECKS,
     compiler_limits::CHECKS,
     compiler_named::CHECKS,
+    headers::CHECKS,
     link::CHECKS,
     cub::CHECKS,
     ninja::CHECKS,
