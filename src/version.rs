@@ -3,7 +3,6 @@
 //! `semver` reads none of `550.144.03`, `12.4`, `9.0a` or `2.6.0a0+abc`; [`Dotted`] keeps the text as found beside its numbers, and
 //! [`Dotted::semver`] hands the first three to `semver` where a rule table asks with a range.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
@@ -187,6 +186,30 @@ impl FromStr for Target {
     }
 }
 
+/// A version of the PTX language, `8.4`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Isa {
+    pub major: u16,
+    pub minor: u16,
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for Isa {
+    type Err = NotAVersion;
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
+        let numbers = text.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        match numbers {
+            Some((major, minor)) => Ok(Self { major, minor }),
+            None => refuse(text, "a version of PTX"),
+        }
+    }
+}
+
 /// A dotted version of any length with its text as found: `550.144.03`, `2.6.0+cu124`, `12.2.0-14+deb12u1`.
 ///
 /// Ordered by its leading numbers (a missing one counts as 0), so `12.2` equals `12.2.0` in order but not in text.
@@ -280,22 +303,25 @@ impl FromStr for Dotted {
     }
 }
 
+/// Types that are text in JSON, as they are printed and parsed.
 macro_rules! serde_as_text {
     ($($type:ty),*) => {$(
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
             }
         }
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = String::deserialize(deserializer)?;
                 text.parse().map_err(serde::de::Error::custom)
             }
         }
     )*};
 }
-serde_as_text!(CudaVersion, Capability, Target, Dotted);
+#[allow(unused_imports, reason = "build.rs reads this file too")]
+pub(crate) use serde_as_text;
+serde_as_text!(CudaVersion, Capability, Target, Isa, Dotted);
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]

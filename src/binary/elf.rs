@@ -54,6 +54,23 @@ pub struct Section {
     pub in_file: bool,
 }
 
+impl Section {
+    fn of(header: &SectionHeader) -> Self {
+        Self {
+            offset: header.sh_offset,
+            size: header.sh_size,
+            address: header.sh_addr,
+            in_file: header.sh_type != section_header::SHT_NOBITS,
+        }
+    }
+
+    /// Its bytes in the file; empty where it has none.
+    pub fn range(&self) -> std::ops::Range<u64> {
+        let size = if self.in_file { self.size } else { 0 };
+        self.offset..self.offset.saturating_add(size)
+    }
+}
+
 /// An opened ELF file.
 pub struct Elf<'a> {
     file: &'a dyn ReadAt,
@@ -189,13 +206,22 @@ impl<'a> Elf<'a> {
     /// When the section table is cut off or contradicts the file: then nothing is known about sections.
     pub fn section(&self, name: &str) -> Result<Option<Section>> {
         let sections = self.sections()?;
-        let found = sections.headers.iter().find(|s| sections.name(s) == Some(name.as_bytes()));
-        Ok(found.map(|s| Section {
-            offset: s.sh_offset,
-            size: s.sh_size,
-            address: s.sh_addr,
-            in_file: s.sh_type != section_header::SHT_NOBITS,
-        }))
+        Ok(sections.headers.iter().find(|s| sections.name(s) == Some(name.as_bytes())).map(Section::of))
+    }
+
+    /// All sections that have a name, with it, in the order of the table.
+    ///
+    /// # Errors
+    /// As for [`Elf::section`].
+    pub fn named_sections(&self) -> Result<impl Iterator<Item = (&[u8], Section)>> {
+        let sections = self.sections()?;
+        Ok(sections.headers.iter().filter_map(|s| Some((sections.name(s)?, Section::of(s)))))
+    }
+
+    /// The parts of the file that are loaded: the address, and the range of the file.
+    pub(super) fn loaded(&self) -> impl Iterator<Item = (u64, std::ops::Range<u64>)> {
+        let loads = self.segments.iter().filter(|p| p.p_type == program_header::PT_LOAD && p.p_filesz > 0);
+        loads.map(|p| (p.p_vaddr, p.p_offset..p.p_offset.saturating_add(p.p_filesz)))
     }
 
     /// Whether the file has a section table at all: `strip` keeps it, `sstrip` and packers do not.

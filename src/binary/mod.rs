@@ -1,4 +1,4 @@
-//! Bytes to facts: ELF files, the loader's cache, version texts inside programs, CUDA's headers.
+//! Bytes to facts: ELF files, the device code in them, the loader's cache, version texts inside programs, CUDA's headers.
 //!
 //! Everything reads by position through [`ReadAt`]: a file of a gigabyte costs a few small reads, and a header that claims more
 //! than the file holds costs nothing.
@@ -7,6 +7,7 @@ pub mod compiler;
 pub mod cudart;
 pub mod driver;
 pub mod elf;
+pub mod fatbin;
 pub mod hostconfig;
 pub mod ldcache;
 pub mod nccl;

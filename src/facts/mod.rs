@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod compiler;
+pub mod device_code;
 pub mod elf;
 pub mod env;
 pub mod gpu;

@@ -2,7 +2,7 @@
 
 use super::Knowledge;
 use super::schema::cuda::{CallStatus, GlibcClash, NvccAbility, NvccBuild, Release, Toolkit};
-use crate::version::{Capability, CudaVersion, Dotted};
+use crate::version::{Capability, CudaVersion, Dotted, Isa};
 
 impl Knowledge {
     /// The row of a release; `None` for one that no table knows (12.7, which never was a toolkit, among them).
@@ -85,6 +85,19 @@ impl Knowledge {
             None if cuda.major < 11 => self.own_driver(cuda),
             None => None,
         }
+    }
+
+    /// The newest version of PTX that a driver of this CUDA level compiles: that of the newest toolkit not above it. `None` for a level
+    /// above all toolkits with a row.
+    pub fn newest_ptx(&self, level: CudaVersion) -> Option<Isa> {
+        self.newest_cuda().filter(|newest| level <= *newest)?;
+        let kit = self.cuda.toolkit.iter().rev().find(|kit| kit.cuda <= level)?;
+        kit.ptx_isa.0.parse().ok()
+    }
+
+    /// The first toolkit that writes this version of PTX.
+    pub fn cuda_of_ptx(&self, isa: Isa) -> Option<CudaVersion> {
+        self.cuda.toolkit.iter().find(|kit| kit.ptx_isa.0.parse() == Ok(isa)).map(|kit| kit.cuda)
     }
 
     /// What an error of a CUDA call means.

@@ -6,6 +6,7 @@ pub mod assume;
 pub mod build;
 pub mod build_flags;
 pub mod cuda_home;
+pub mod device_code;
 pub mod host_compiler;
 pub mod loader;
 pub mod overlay;

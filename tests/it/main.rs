@@ -11,6 +11,7 @@ mod collect_loader;
 mod collect_python;
 mod collect_toolkit;
 mod commands;
+mod device_code;
 mod docs;
 mod exports;
 mod fake;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
     trials.extend(collect_python::trials());
     trials.extend(collect_toolkit::trials());
     trials.extend(commands::trials());
+    trials.extend(device_code::trials());
     trials.extend(docs::trials());
     trials.extend(exports::trials());
     trials.extend(gpu::trials());
