@@ -165,7 +165,7 @@ fn write() -> Result<(), String> {
         body,
         deepspeed: deepspeed::DeepSpeedTables { covered, cuda_row, default_archs, standard, accelerator, does }
     );
-    write_tables!(out, body, ops: ops::OpTables { op, flags, build, gate, part, header, torch_header, library, broken_op });
+    write_tables!(out, body, ops: ops::OpTables { op, flags, build, gate, part, header, torch_header, library, broken_op, order, cost, builder_files });
     write_tables!(out, body, environment: host::EnvironmentTables { variable });
     write_tables!(out, body, packages: host::PackageTables { distribution, package, gcc_offer });
     write_signatures(&mut out, &mut body)?;

@@ -5,6 +5,7 @@ mod check;
 mod fix;
 mod machine;
 mod nccl;
+mod ops;
 mod overlay;
 mod probe;
 mod problems;
@@ -14,6 +15,7 @@ pub use check::*;
 pub use fix::*;
 pub use machine::*;
 pub use nccl::*;
+pub use ops::*;
 pub use overlay::*;
 pub use probe::*;
 pub use problems::*;
@@ -64,6 +66,7 @@ pub enum Command {
     Explain(ExplainArgs),
     List(ListArgs),
     Nccl(NcclArgs),
+    Ops(OpsArgs),
     Probe(ProbeArgs),
     Snapshot(SnapshotArgs),
     Completions(CompletionsArgs),

@@ -10,6 +10,7 @@ use crate::facts::toolkit::{Nvcc, Toolkit};
 use crate::facts::torch::{DeepSpeed, Torch};
 use crate::knowledge::Knowledge;
 use crate::model::loader::Process;
+use crate::model::ops::{OpState, Scene, states};
 use crate::model::{self, visible};
 use std::cell::OnceCell;
 
@@ -40,11 +41,24 @@ pub struct Case<'a> {
     python_choice: OnceCell<model::python::Choice<'a>>,
     cuda_home: OnceCell<model::cuda_home::CudaHome<'a>>,
     process: OnceCell<Result<Process<'a>, Missing>>,
+    ops: OnceCell<Result<Option<OpsOf<'a>>, Missing>>,
 }
+
+/// What DeepSpeed meets here, and what becomes of each of its ops.
+pub type OpsOf<'a> = (Scene<'a>, Vec<OpState<'a>>);
 
 impl<'a> Case<'a> {
     pub fn new(facts: &'a Snapshot, know: &'a Knowledge, purpose: Purpose, required: &'a [String]) -> Self {
-        Self { facts, know, purpose, required, python_choice: OnceCell::new(), cuda_home: OnceCell::new(), process: OnceCell::new() }
+        Self {
+            facts,
+            know,
+            purpose,
+            required,
+            python_choice: OnceCell::new(),
+            cuda_home: OnceCell::new(),
+            process: OnceCell::new(),
+            ops: OnceCell::new(),
+        }
     }
 
     pub fn requires(&self, what: &str) -> bool {
@@ -97,6 +111,20 @@ impl<'a> Case<'a> {
             Some(python) => python.deepspeed.get("deepspeed"),
             None => Ok(None),
         }
+    }
+
+    /// The ops of the DeepSpeed that is judged; `None` without one.
+    ///
+    /// # Errors
+    /// When DeepSpeed or torch could not be looked at, or the accelerator is none whose ops are known.
+    pub fn ops(&self) -> Result<Option<&OpsOf<'a>>, Missing> {
+        let made = self.ops.get_or_init(|| {
+            let Some(deepspeed) = self.deepspeed()? else { return Ok(None) };
+            let scene = Scene::new(self.facts, self.know, deepspeed)?;
+            let states = states(&scene);
+            Ok(Some((scene, states)))
+        });
+        made.as_ref().map(Option::as_ref).map_err(Clone::clone)
     }
 
     /// What torch's lookup gives, also when it is nonsense or nothing.

@@ -30,6 +30,9 @@ mod loader_versions;
 mod lookup;
 mod nccl;
 mod ninja;
+mod ops;
+mod ops_fixes;
+pub mod ops_report;
 mod precedence;
 pub mod probe;
 mod proof;
@@ -45,7 +48,7 @@ mod toolkit;
 mod torch;
 
 pub use cache::cache;
-pub use case::{Case, Purpose};
+pub use case::{Case, OpsOf, Purpose};
 pub use judge::{Judged, Undecided, judge};
 pub use precedence::{RULES, fold};
 pub use proof::{Plan, Step, after, prove, prove_after};

@@ -3,7 +3,7 @@
 use super::{
     Check, arch, buildtools, cache, cache_folder, compiler, compiler_limits, compiler_named, cub, deepspeed, driver, driver_libs,
     driver_nodes, driver_release, folders, gpu, headers, link, loader, loader_families, loader_impostor, loader_order, loader_path,
-    loader_versions, lookup, nccl, ninja, python, setuptools, system, toolkit, torch,
+    loader_versions, lookup, nccl, ninja, ops, python, setuptools, system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -28,6 +28,7 @@ pub const CHECKS: &[&[Check]] = &[
     gpu::CHECKS,
     arch::CHECKS,
     deepspeed::CHECKS,
+    ops::CHECKS,
     loader_impostor::CHECKS,
     loader::CHECKS,
     loader_order::CHECKS,

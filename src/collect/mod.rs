@@ -12,6 +12,7 @@ mod literal;
 pub mod loader;
 mod lock;
 mod mount;
+pub mod ops;
 mod place;
 pub mod program;
 pub mod python;
@@ -90,9 +91,10 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
         let pythons = or(pythons, &mut notes, |why| Observed::failed(why));
         // Python packages bring most of the libraries.
         let found = pythons.value().map(Vec::as_slice).unwrap_or_default();
-        let loader = thread::scope(|scope| {
+        let (loader, ops) = thread::scope(|scope| {
             let loader = topic(scope, |notes| loader::collect(host, &root_paths, found, notes));
-            or(loader, &mut notes, |why| Observed::failed(why))
+            let ops = topic(scope, |_| Observed::seen(ops::collect(host, found)));
+            (or(loader, &mut notes, |why| Observed::failed(why)), or(ops, &mut notes, |why| Observed::failed(why)))
         });
         let env = whole(env, &mut notes);
         let (programs, compilers) = whole(programs, &mut notes);
@@ -105,7 +107,7 @@ pub fn snapshot(host: &dyn Host, options: &Options) -> Snapshot {
             pci: Observed::failed(why),
             nodes: Vec::new(),
         });
-        Snapshot { env, host: about, programs, toolkits, loader, compilers, pythons, cache, gpu, notes, ..empty(host) }
+        Snapshot { env, host: about, programs, toolkits, loader, compilers, pythons, cache, ops, gpu, notes, ..empty(host) }
     })
 }
 

@@ -9,6 +9,8 @@ mod fix;
 mod list;
 mod nccl;
 pub mod nccl_test;
+mod op_subject;
+mod ops;
 mod output;
 mod overlay;
 mod probe;
@@ -37,6 +39,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Some(Command::Explain(args)) => explain::run(args),
         Some(Command::List(args)) => list::run(args),
         Some(Command::Nccl(args)) => nccl::run(args),
+        Some(Command::Ops(args)) => ops::run(args),
         Some(Command::Probe(args)) => probe::run(args),
         Some(Command::Snapshot(args)) => snapshot::run(args),
         Some(Command::Completions(args)) => completions::run(args),

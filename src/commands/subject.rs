@@ -176,6 +176,17 @@ pub fn live(args: &SubjectArgs) -> anyhow::Result<Live> {
     Ok(Live::with_env(env))
 }
 
+/// The machine or the tree that is judged, to look at once more.
+///
+/// # Errors
+/// As [`load`].
+pub fn host(args: &SubjectArgs) -> anyhow::Result<Box<dyn crate::host::Host>> {
+    Ok(match &args.root {
+        Some(root) => Box::new(Rooted::new(root, Environment::new()).with_context(|| format!("cannot open --root `{}`", root.display()))?),
+        None => Box::new(live(args)?),
+    })
+}
+
 /// `--env-file`, then `--env` over it.
 fn variables(args: &SubjectArgs) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let mut all = Vec::new();

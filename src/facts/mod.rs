@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod loader;
 pub mod nccl;
 pub mod observed;
+pub mod ops;
 pub mod probe;
 pub mod program;
 pub mod python;

@@ -8,6 +8,7 @@ use super::host::HostFacts;
 use super::loader::LoaderFacts;
 use super::nccl::Nccl;
 use super::observed::Observed;
+use super::ops::OpsFacts;
 use super::probe::Probe;
 use super::program::Program;
 use super::python::Interpreter;
@@ -46,6 +47,9 @@ pub struct Snapshot {
     pub pythons: Observed<Vec<Interpreter>>,
     #[serde(default)]
     pub cache: Observed<CacheFacts>,
+    /// What DeepSpeed's ops ask for besides torch and the toolkit.
+    #[serde(default)]
+    pub ops: Observed<OpsFacts>,
     #[serde(default)]
     pub gpu: GpuFacts,
     /// Only where the test was asked for. Absent: there is no libnccl.

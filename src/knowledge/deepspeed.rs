@@ -22,6 +22,28 @@ impl Knowledge {
         self.deepspeed.covered.iter().any(|row| row.oldest.dotted().semver() <= numbers && numbers <= row.newest.dotted().semver())
     }
 
+    /// The oldest and the newest release that the tables were made with.
+    pub fn deepspeed_covered(&self) -> Option<(Dotted, Dotted)> {
+        let row = self.deepspeed.covered.iter().next()?;
+        Some((row.oldest.dotted(), row.newest.dotted()))
+    }
+
+    /// Whether there is such a release; one newer than the tables may be.
+    ///
+    /// # Errors
+    /// The nearest releases, where there is none.
+    pub fn deepspeed_release(&self, deepspeed: &Dotted) -> Result<(), Vec<String>> {
+        let numbers = deepspeed.semver();
+        let Some(row) = self.deepspeed.covered.iter().next() else { return Ok(()) };
+        let known: Vec<semver::Version> = row.releases.iter().map(|release| release.dotted().semver()).collect();
+        if known.contains(&numbers) || known.iter().max().is_none_or(|newest| numbers > *newest) {
+            return Ok(());
+        }
+        let below = known.iter().filter(|release| **release < numbers).max();
+        let above = known.iter().filter(|release| **release > numbers).min();
+        Err(below.into_iter().chain(above).map(ToString::to_string).collect())
+    }
+
     /// Whether DeepSpeed builds with this nvcc for a torch of this CUDA.
     pub fn deepspeed_cuda_pair(&self, deepspeed: &Dotted, nvcc: CudaVersion, torch: CudaVersion) -> CudaPair {
         let version = deepspeed.semver();
@@ -103,6 +125,16 @@ mod tests {
             assert_eq!(pair(deepspeed, "13.0", "13.2"), CudaPair::Refused, "{deepspeed} has no row for CUDA 13");
             assert_eq!(pair(deepspeed, "13.2", "13.2"), CudaPair::Equal);
         }
+    }
+
+    #[test]
+    fn releases() {
+        let all = Knowledge::embedded();
+        assert_eq!(all.deepspeed_release(&v("0.16.9")), Ok(()));
+        assert_eq!(all.deepspeed_release(&v("0.16.9+abc")), Ok(()));
+        assert_eq!(all.deepspeed_release(&v("0.20.0")), Ok(()), "newer than the tables");
+        assert_eq!(all.deepspeed_release(&v("0.16.10")), Err(vec!["0.16.9".to_owned(), "0.17.0".to_owned()]));
+        assert_eq!(all.deepspeed_release(&v("0.3.1")), Err(vec!["0.9.0".to_owned()]));
     }
 
     #[test]

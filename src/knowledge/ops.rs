@@ -1,7 +1,7 @@
 //! DeepSpeed's ops, by release: what they are called, what they are built from, and what they ask for.
 
 use super::schema::deepspeed::AcceleratorKind;
-use super::schema::ops::{BrokenOp, Op, OpBuild, OpGate, OpHeader, OpLibrary, OpPart};
+use super::schema::ops::{BrokenOp, BuilderFiles, Op, OpBuild, OpCost, OpGate, OpHeader, OpLibrary, OpPart};
 use super::{Knowledge, near};
 use crate::version::Dotted;
 
@@ -58,6 +58,40 @@ impl Knowledge {
     pub fn deepspeed_broken_op(&self, op: &str, deepspeed: &Dotted) -> Option<&BrokenOp> {
         let version = deepspeed.semver();
         self.ops.broken_op.iter().find(|row| row.op == op && row.deepspeed.contain(&version))
+    }
+
+    /// The order in which setup.py builds the ops; `None` where it does not matter or is not known.
+    pub fn op_order(&self, deepspeed: &Dotted, accelerator: AcceleratorKind) -> Option<&[super::schema::Str]> {
+        let version = deepspeed.semver();
+        let row = self.ops.order.iter().find(|row| row.accelerator == accelerator && row.deepspeed.contain(&version))?;
+        Some(&row.ops)
+    }
+
+    /// What compiling an op costs; of the nearest release that was measured.
+    pub fn op_cost(&self, op: &str, deepspeed: &Dotted) -> Option<&OpCost> {
+        let version = deepspeed.semver();
+        let mut rows = self.ops.cost.iter().filter(|row| row.op == op);
+        rows.find(|row| row.deepspeed.contain(&version))
+    }
+
+    /// The builders' files of exactly this release.
+    pub fn builder_files(&self, deepspeed: &Dotted) -> Option<&BuilderFiles> {
+        let version = deepspeed.semver();
+        self.ops.builder_files.iter().find(|row| row.release.dotted().semver() == version)
+    }
+
+    /// Every op of any release and accelerator, once, in alphabetical order.
+    pub fn op_names(&self) -> std::collections::BTreeSet<&str> {
+        self.ops.op.iter().map(|row| row.op.as_ref()).collect()
+    }
+
+    /// The variable of some op that a wrong one is nearest to, both without `DS_BUILD_`: `FUSEDADAM`.
+    pub fn near_op_variable(&self, name: &str) -> Option<&str> {
+        let plain = |name: &str| name.trim_start_matches("DS_BUILD_").to_ascii_lowercase();
+        let name = plain(name);
+        let by_name = self.ops.op.iter().find(|row| row.op == name).map(|row| row.variable.as_ref());
+        let best = || self.ops.op.iter().map(|row| (near::edits(&name, &plain(&row.variable)), row.variable.as_ref())).min();
+        by_name.or_else(|| best().filter(|(edits, _)| *edits <= 2).map(|(_, variable)| variable))
     }
 
     /// The op of some release that a wrong name is nearest to: `async-io`, `fusedadam`.

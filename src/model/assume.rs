@@ -97,6 +97,11 @@ pub fn software(facts: &mut Snapshot, know: &Knowledge, pairs: &[String]) -> Res
     Ok(())
 }
 
+/// Puts a DeepSpeed that is not installed in the place of the one that is.
+pub fn deepspeed(facts: &mut Snapshot, deepspeed: DeepSpeed) {
+    change_python(facts, |python| python.deepspeed = Observed::seen(deepspeed));
+}
+
 /// Where assumed things would lie.
 const NOWHERE: &str = "/assumed";
 

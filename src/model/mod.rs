@@ -9,6 +9,7 @@ pub mod cuda_home;
 pub mod device_code;
 pub mod host_compiler;
 pub mod loader;
+pub mod ops;
 pub mod overlay;
 pub mod python;
 pub mod search;

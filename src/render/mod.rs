@@ -7,6 +7,8 @@ pub mod json;
 pub mod kernel;
 pub mod markdown;
 pub mod nccl;
+pub mod ops;
+pub mod ops_report;
 pub mod probe;
 pub mod sarif;
 pub mod shell;

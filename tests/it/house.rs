@@ -29,7 +29,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("model", &["facts", "knowledge", "version"]),
     ("finding", &["facts", "version"]),
     ("checks", &["facts", "model", "knowledge", "finding", "version", "text"]),
-    ("render", &["finding", "facts", "text", "checks", "knowledge"]),
+    ("render", &["finding", "facts", "text", "checks", "knowledge", "model", "version"]),
     ("host", &["version"]),
     ("gpu", &["facts", "host", "version"]),
     ("collect", &["host", "gpu", "binary", "facts", "version"]),

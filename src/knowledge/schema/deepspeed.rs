@@ -8,6 +8,8 @@ record! {
     pub struct Covered {
         pub oldest: Number,
         pub newest: Number,
+        /// Every release from the one to the other.
+        pub releases: List<Number>,
         #[serde(default)]
         pub source: Str,
         #[serde(default)]

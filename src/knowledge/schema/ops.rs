@@ -145,6 +145,8 @@ record! {
         pub triton: List<Number>,
         /// The releases of torch with which it can be built; none: all.
         pub torch: Option<Versions>,
+        /// The releases of torch with which its build does not die, whatever `is_compatible` said; none: all.
+        pub torch_at_build: Option<Versions>,
         /// Functions that must link, each after the library and a colon.
         #[serde(default)]
         pub functions: List<Str>,
@@ -254,6 +256,62 @@ record! {
 
 row!(BrokenOp, (Str, semver::Version), |b| (b.op.clone(), b.deepspeed.lowest()), format!("{} {}", b.op, b.deepspeed.0));
 
+record! {
+    /// The order in which setup.py builds the ops of an accelerator, where it matters: an op may change the arch list of those behind it.
+    pub struct OpOrder {
+        pub accelerator: AcceleratorKind,
+        pub deepspeed: Versions,
+        pub ops: List<Str>,
+        #[serde(default)]
+        pub source: Str,
+        #[serde(default)]
+        pub checked: Str,
+    }
+}
+
+row!(
+    OpOrder,
+    (AcceleratorKind, semver::Version),
+    |o| (o.accelerator, o.deepspeed.lowest()),
+    format!("{:?} {}", o.accelerator, o.deepspeed.0)
+);
+
+record! {
+    /// What compiling an op costs, as it was measured once: for one target, by one compiler at a time.
+    pub struct OpCost {
+        pub op: Str,
+        pub deepspeed: Versions,
+        /// Seconds of processor time for all its sources.
+        pub seconds: u32,
+        /// Seconds of processor time that one more target costs.
+        #[serde(default)]
+        pub seconds_a_target: u32,
+        /// MiB of the largest compiler process.
+        pub memory: u32,
+        #[serde(default)]
+        pub source: Str,
+        #[serde(default)]
+        pub checked: Str,
+    }
+}
+
+row!(OpCost, (Str, semver::Version), |c| (c.op.clone(), c.deepspeed.lowest()), format!("{} {}", c.op, c.deepspeed.0));
+
+record! {
+    /// The files of a release's builders, so that a changed one is told.
+    pub struct BuilderFiles {
+        pub release: Number,
+        /// `PATH=DIGEST`, the path in `op_builder`.
+        pub files: List<Str>,
+        #[serde(default)]
+        pub source: Str,
+        #[serde(default)]
+        pub checked: Str,
+    }
+}
+
+row!(BuilderFiles, semver::Version, |b| b.release.dotted().semver(), b.release.to_string());
+
 tables! {
     /// What is known of DeepSpeed's ops.
     OpTables in "ops.toml" {
@@ -266,6 +324,9 @@ tables! {
         torch_header: OpTorchHeader,
         library: OpLibrary,
         broken_op: BrokenOp,
+        order: OpOrder,
+        cost: OpCost,
+        builder_files: BuilderFiles,
     }
     whole: |t| {
         for row in t.op.iter() {

@@ -96,9 +96,9 @@ def foretold(table, op, release, accelerator):
     if not table.does("two-digit-capabilities", release) and "keeps" in gate:
         # 12.0 is read as 1.
         says["kept"] = [c for c in says["kept"] if len(c) == 3]
-    if "torch" in gate and not holds(gate["torch"], "2.0.1"):
-        # sparse_attn refuses it beforehand; async_io of the CPU set dies of it.
-        says["torch_2_0_standard"] = says["torch_2_0_standard"] if not holds(gate["torch"], TORCH) else False
+    if "torch_at_build" in gate and not holds(gate["torch_at_build"], "2.0.1"):
+        # async_io of the CPU set dies of it.
+        says["torch_2_0_standard"] = False
     right_torch = "torch" not in gate or holds(gate["torch"], TORCH)
     gpu = [c for c in CAPABILITIES if major(c) >= gate.get("capability", 0)] if right_torch else []
     old = [c for c in gpu if {None: True, "ampere": major(c) < 8, "gpu": False}[gate.get("cuda11")]]
