@@ -129,6 +129,7 @@ pub fn proves(case: &Case<'_>, judged: &Judged) -> String {
     });
     let devices = case.facts.gpu.devices.value().map_or(0, Vec::len);
     let run = case.facts.probe.value().and_then(|probe| probe.execution.value());
+    let nccl = case.facts.nccl.value().and_then(|nccl| nccl.run.value());
     parts.push(match (case.purpose.runs(), devices) {
         (false, 0) => "run: not tested, no GPU".to_owned(),
         (false, _) => "run: not asked".to_owned(),
@@ -137,8 +138,12 @@ pub fn proves(case: &Case<'_>, judged: &Judged) -> String {
             format!("run: {}", run.map(super::kernel::proves).unwrap_or_default())
         }
         (true, _) if torch.is_none() => "run: not judged, no torch".to_owned(),
+        (true, _) if nccl.is_some() => "run: ok by the facts, no kernel was run".to_owned(),
         (true, _) => "run: ok by the facts, nothing was run".to_owned(),
     });
+    if let Some(nccl) = nccl.filter(|nccl| !nccl.rows.is_empty()) {
+        parts.push(format!("NCCL: right on {}", count(nccl.ranks.len(), "GPU")));
+    }
     parts.join("; ")
 }
 

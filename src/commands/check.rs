@@ -3,7 +3,8 @@
 use super::probe::{How, try_out};
 use super::progress::Progress;
 use super::subject::{self, Subject};
-use super::{nccl_test, output, waiver};
+use super::waiver::{self, Waiver};
+use super::{nccl_test, output};
 use crate::checks::{Case, Judged, judge, summary};
 use crate::cli::{CheckArgs, ChoiceArgs, FailOn, Format, Required, SubjectArgs};
 use crate::exit::Exit;
@@ -11,7 +12,7 @@ use crate::facts::snapshot::Snapshot;
 use crate::finding::{ProblemId, Severity};
 use crate::knowledge::Knowledge;
 use crate::knowledge::problems::Problem;
-use crate::render::{self, Report, Verdict};
+use crate::render::{self, Report, Verdict, human};
 use anyhow::bail;
 use std::io::Write as _;
 
@@ -21,52 +22,43 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let Subject { mut facts, know, purpose, .. } = subject::load(&args.subject)?;
     let wanted = wanted(&args.choice, &know)?;
     let required: Vec<String> = args.require.iter().map(|what| name(*what).to_owned()).collect();
-    let case = Case::new(&facts, &know, purpose, &required);
-    let mut judged = judge(&case, &wanted);
-    if goes_on(args) {
-        let build = purpose.builds() && asks_for(&args.choice, &know, &wanted, |problem| problem.seen_in.contains(&"probe"));
-        if build && !settled(&judged, &know, OF_A_BUILD) {
-            let how = How { cache: true, keep: false, run: purpose.runs(), quiet: args.talk.quiet, ops: None, torch: false };
-            facts.probe = try_out(&subject::live(&args.subject)?, &facts, &know, &args.subject, &how);
-        }
-        let case = Case::new(&facts, &know, purpose, &required);
-        let gpus = purpose.runs() && facts.gpu.driver_seen() && case.gpus().is_ok_and(|gpus| !gpus.is_empty());
-        let cuda = case.torch().ok().flatten().is_some_and(|torch| torch.cuda.is_some());
-        let nccl = gpus && cuda && asks_for(&args.choice, &know, &wanted, |problem| problem.topic == "nccl");
-        if nccl && !settled(&judged, &know, &["gpu", "nccl"]) {
-            let progress = Progress::new(args.talk.quiet);
-            progress.say("testing NCCL on the idle GPUs…");
-            facts.nccl = nccl_test::short(&case, &mut |_| {});
-        }
-        if !facts.probe.is_skipped() || !facts.nccl.is_skipped() {
-            judged = judge(&Case::new(&facts, &know, purpose, &required), &wanted);
-        }
-    }
-    let case = Case::new(&facts, &know, purpose, &required);
-    let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&know)?, facts.taken);
+    let waivers = waiver::load(&know)?;
+    let judged = |facts: &Snapshot| report(&Case::new(facts, &know, purpose, &required), &wanted, &waivers, args.talk.verbose);
+    let (mut report, expired) = judged(&facts);
     for note in expired.iter().chain(&facts.notes) {
         output::note(&args.talk, note);
     }
-    let verdict = verdict(&case, &judged);
-    let complete = !judged.undecided.iter().any(|one| one.failed);
-    let proves = match verdict {
-        Verdict::Unknown => summary::point_at_something(&case),
-        _ => summary::proves(&case, &judged),
-    };
-    let report = Report {
-        command: "check",
-        subject: summary::subject(&case),
-        body: if args.talk.verbose { render::probe::table(&facts.probe, true) } else { Vec::new() },
-        judged,
-        verdict,
-        complete,
-        waived,
-        proves,
-    };
     let detail = output::detail(&args.talk);
     let mut out = output::result(&args.talk)?;
+    let mut shown = None;
+    for trial in [Trial::Build, Trial::Nccl] {
+        let case = Case::new(&facts, &know, purpose, &required);
+        if !goes_on(args) || !trial.concerns(&case) || !trial.is_asked_for(&args.choice, &know, &wanted) || trial.is_settled(&report, &know) {
+            continue;
+        }
+        // A person has something to read meanwhile.
+        if args.format == Format::Human && shown.is_none() {
+            shown = Some(human::first(&report, detail, &mut out)?);
+            out.flush()?;
+        }
+        match trial {
+            Trial::Build => {
+                let how = How { cache: true, keep: false, run: purpose.runs(), quiet: args.talk.quiet, ops: None, torch: false };
+                facts.probe = try_out(&subject::live(&args.subject)?, &facts, &know, &args.subject, &how);
+            }
+            Trial::Nccl => {
+                let progress = Progress::new(args.talk.quiet);
+                progress.say("testing NCCL on the idle GPUs…");
+                facts.nccl = nccl_test::short(&case, nccl_test::patience(args.subject.timeout), &mut |_| {});
+            }
+        }
+        report = judged(&facts).0;
+    }
     match args.format {
-        Format::Human => render::human::render(&report, detail, &mut out)?,
+        Format::Human => match shown {
+            Some(shown) => human::rest(&report, &shown, detail, &mut out)?,
+            None => human::render(&report, detail, &mut out)?,
+        },
         Format::Json => out.write_all(render::json::Envelope::new(&report, result(&facts, &report.subject)).text().as_bytes())?,
         Format::Markdown => render::markdown::render(&report, &mut out)?,
         Format::Github => render::github::render(&report, &mut out)?,
@@ -74,6 +66,28 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     }
     out.flush()?;
     Ok(exit(&report, args))
+}
+
+/// What the facts so far amount to, and the texts of waivers that hold no more.
+fn report(case: &Case<'_>, wanted: &dyn Fn(ProblemId) -> bool, waivers: &[Waiver], verbose: bool) -> (Report, Vec<String>) {
+    let mut judged = judge(case, wanted);
+    let (waived, expired) = waiver::apply(&mut judged, waivers, case.facts.taken);
+    let verdict = verdict(case, &judged);
+    let proves = match verdict {
+        Verdict::Unknown => summary::point_at_something(case),
+        _ => summary::proves(case, &judged),
+    };
+    let report = Report {
+        command: "check",
+        subject: summary::subject(case),
+        body: if verbose { render::probe::table(&case.facts.probe, true) } else { Vec::new() },
+        complete: !judged.undecided.iter().any(|one| one.failed),
+        judged,
+        verdict,
+        waived,
+        proves,
+    };
+    (report, expired)
 }
 
 /// What was judged, and the trials where there were any.
@@ -95,20 +109,46 @@ fn goes_on(args: &CheckArgs) -> bool {
     !args.only_static && !other
 }
 
-/// Whether problems of this kind are among those that are looked for.
-fn asks_for(choice: &ChoiceArgs, know: &Knowledge, wanted: &dyn Fn(ProblemId) -> bool, kind: fn(&Problem) -> bool) -> bool {
-    choice.only.is_empty() || know.problems().iter().any(|problem| kind(problem) && wanted(problem.id))
+/// What follows the facts.
+#[derive(Clone, Copy)]
+enum Trial {
+    Build,
+    /// On GPUs that nobody uses.
+    Nccl,
 }
 
-const OF_A_BUILD: &[&str] = &["toolkit", "compiler", "python", "torch", "deepspeed", "arch", "cache"];
+impl Trial {
+    /// Whether the machine is for it.
+    fn concerns(self, case: &Case<'_>) -> bool {
+        match self {
+            Self::Build => case.purpose.builds(),
+            Self::Nccl => {
+                let gpus = case.purpose.runs() && case.facts.gpu.driver_seen() && case.gpus().is_ok_and(|gpus| !gpus.is_empty());
+                gpus && case.torch().ok().flatten().is_some_and(|torch| torch.cuda.is_some())
+            }
+        }
+    }
 
-/// The facts alone show an error of these topics: a trial would say nothing new.
-fn settled(judged: &Judged, know: &Knowledge, topics: &[&str]) -> bool {
-    let stops = |finding: &crate::finding::Finding| {
-        let topic = know.problem(finding.id).map(|problem| problem.topic);
-        finding.weight() == Severity::Error && topic.is_some_and(|topic| topics.contains(&topic))
-    };
-    judged.findings.iter().any(stops)
+    /// Whether what it can show is among the problems that are looked for.
+    fn is_asked_for(self, choice: &ChoiceArgs, know: &Knowledge, wanted: &dyn Fn(ProblemId) -> bool) -> bool {
+        let shows = |problem: &Problem| match self {
+            Self::Build => problem.seen_in.contains(&"probe"),
+            Self::Nccl => problem.topic == "nccl",
+        };
+        choice.only.is_empty() || know.problems().iter().any(|problem| shows(problem) && wanted(problem.id))
+    }
+
+    /// What is known already shows an error of these topics: the trial would say nothing new.
+    fn is_settled(self, report: &Report, know: &Knowledge) -> bool {
+        let topics: &[&str] = match self {
+            Self::Build => &["toolkit", "compiler", "python", "torch", "deepspeed", "arch", "cache"],
+            Self::Nccl => &["gpu", "nccl"],
+        };
+        report.judged.findings.iter().any(|finding| {
+            let topic = know.problem(finding.id).map(|problem| problem.topic);
+            finding.weight() == Severity::Error && topic.is_some_and(|topic| topics.contains(&topic))
+        })
+    }
 }
 
 fn name(what: Required) -> &'static str {

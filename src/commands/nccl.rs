@@ -12,7 +12,6 @@ use crate::gpu::nccl::client::Watched;
 use crate::render::{self, Report, Verdict};
 use crate::text::clean;
 use std::io::{self, Write as _};
-use std::time::Duration;
 
 /// Problems beside those of the topic that keep NCCL from working.
 const CAUSES: &[ProblemId] = &[
@@ -46,7 +45,7 @@ pub fn run(args: &NcclArgs) -> anyhow::Result<Exit> {
             numbers => nccl_test::Gpus::These(numbers),
         },
         most: u64::MAX,
-        patience: args.timeout.map_or(nccl_test::PATIENCE, Duration::from_secs_f64),
+        patience: nccl_test::patience(args.timeout),
     };
     let nccl = {
         let case = Case::new(&facts, &subject.know, subject.purpose, &[]);

@@ -26,7 +26,7 @@ pub const SIZES: [u64; 6] = [8, 256, 8 << 10, 256 << 10, 8 << 20, 256 << 20];
 /// The largest size of the short test.
 pub const SHORT: u64 = 8 << 20;
 /// The longest that a step may take: a machine of eight GPUs without persistence mode needs 20 s for its first context.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What context and communicator take beside the two arrays.
 const OVERHEAD: u64 = 1 << 30;
 /// Of a configuration file.
@@ -49,8 +49,13 @@ pub struct Options<'a> {
     pub patience: Duration,
 }
 
+/// As the command line says it, in seconds.
+pub fn patience(timeout: Option<f64>) -> Duration {
+    timeout.map_or(PATIENCE, Duration::from_secs_f64)
+}
+
 /// The short form, for `check`: small sizes, and nothing is opened or asked unless torch would use NCCL here on a GPU that is idle.
-pub fn short(case: &Case<'_>, watch: Watch<'_>) -> Observed<Nccl> {
+pub fn short(case: &Case<'_>, patience: Duration, watch: Watch<'_>) -> Observed<Nccl> {
     if !case.purpose.runs() || !case.facts.gpu.driver_seen() {
         return Observed::skipped("nothing runs here on a GPU");
     }
@@ -60,7 +65,7 @@ pub fn short(case: &Case<'_>, watch: Watch<'_>) -> Observed<Nccl> {
     if !case.facts.gpu.devices.value().is_some_and(|devices| devices.iter().any(idle)) {
         return Observed::skipped("no GPU is idle");
     }
-    let options = Options { gpus: Gpus::Idle, most: SHORT, patience: PATIENCE };
+    let options = Options { gpus: Gpus::Idle, most: SHORT, patience };
     test(case, &options, watch).unwrap_or_else(|error| Observed::failed(format!("{error:#}")))
 }
 

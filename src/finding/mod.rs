@@ -133,6 +133,11 @@ impl Finding {
         self
     }
 
+    /// Told apart by id, subject and title; what was added to it does not matter.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.id, &self.subject, &self.title) == (other.id, &other.subject, &other.title)
+    }
+
     /// The highest severity of itself and all that is folded under it: what counts for exit codes and verdicts.
     pub fn weight(&self) -> Severity {
         self.folded.iter().map(Finding::weight).fold(self.severity, Severity::max)

@@ -1,5 +1,6 @@
 //! The NCCL test against a fake NCCL that really moves the values between its ranks.
 
+mod check;
 mod command;
 mod fake_machine;
 mod faults;
@@ -115,6 +116,7 @@ pub fn trials() -> Vec<Trial> {
     for ranks in [1, 2, 3, 5] {
         trials.push(faked(&format!("all_operations_of_all_sizes_with_{ranks}_ranks"), move || whole(ranks)));
     }
+    trials.extend(check::trials());
     trials.extend(command::trials());
     trials.extend(faults::trials());
     trials

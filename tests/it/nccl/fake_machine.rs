@@ -17,8 +17,17 @@ impl Machine {
 
     /// GPUs with 300 MiB free; what NCCL and the driver's library answer beside that.
     pub fn new(gpus: usize, nccl: &str, cuda: &str) -> Self {
+        Self::with_memory(gpus, (85_520_809_984, 314_572_800), nccl, cuda)
+    }
+
+    /// `memory`: total and free bytes of each.
+    pub fn with_memory(gpus: usize, memory: (u64, u64), nccl: &str, cuda: &str) -> Self {
+        let (total, free) = memory;
         let devices: String = (0..gpus)
-            .map(|gpu| format!("{gpu}.name NVIDIA H100\n{gpu}.capability 90\n{gpu}.total 85520809984\n{gpu}.free 314572800\n{gpu}.bus 00000000:{:02x}:00.0\n", 0x18 + gpu))
+            .map(|gpu| {
+                let bus = 0x18 + gpu;
+                format!("{gpu}.name NVIDIA H100\n{gpu}.capability 90\n{gpu}.total {total}\n{gpu}.free {free}\n{gpu}.bus 00000000:{bus:02x}:00.0\n")
+            })
             .collect();
         let nvml = format!("count {gpus}\ndriver {RELEASE}\ncuda 13000\n{devices}");
         let folder = driver(RELEASE, &nvml, &format!("{cuda}\ncount {gpus}\nversion 13000\n"));
@@ -33,7 +42,11 @@ impl Machine {
     }
 
     pub fn run(&self, args: &[&str]) -> Output {
-        let args = [&["nccl"], args].concat();
-        under_driver(RELEASE, self.folder.path().to_str().unwrap(), &args)
+        self.doctor(&[&["nccl"], args].concat())
+    }
+
+    /// Another command.
+    pub fn doctor(&self, args: &[&str]) -> Output {
+        under_driver(RELEASE, self.folder.path().to_str().unwrap(), args)
     }
 }
