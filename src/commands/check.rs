@@ -12,6 +12,7 @@ use crate::facts::snapshot::Snapshot;
 use crate::finding::{ProblemId, Severity};
 use crate::knowledge::Knowledge;
 use crate::knowledge::problems::Problem;
+use crate::probe::ops::Which;
 use crate::render::{self, Report, Verdict, human};
 use anyhow::bail;
 use std::io::Write as _;
@@ -33,7 +34,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let mut shown = None;
     for trial in [Trial::Build, Trial::Nccl] {
         let case = Case::new(&facts, &know, purpose, &required);
-        if !goes_on(args) || !trial.concerns(&case) || !trial.is_asked_for(&args.choice, &know, &wanted) || trial.is_settled(&report, &know) {
+        if !goes_on(args) || !trial.concerns(&case) || !trial.is_asked_for(&args.choice, &know, &wanted) || trial.is_settled(&report, &know)
+        {
             continue;
         }
         // A person has something to read meanwhile.
@@ -43,7 +45,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
         }
         match trial {
             Trial::Build => {
-                let how = How { cache: true, keep: false, run: purpose.runs(), quiet: args.talk.quiet, ops: None, torch: false };
+                let how =
+                    How { cache: true, keep: false, run: purpose.runs(), quiet: args.talk.quiet, ops: Some(Which::Asked), torch: false };
                 facts.probe = try_out(&subject::live(&args.subject)?, &facts, &know, &args.subject, &how);
             }
             Trial::Nccl => {

@@ -29,8 +29,6 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<Exit> {
     if !args.subject.from.is_empty() || args.subject.root.is_some() {
         bail!("probe runs compilers on this machine: --from and --root are for `check`");
     }
-    let all = args.ops || args.torch || args.deepspeed.is_some();
-    let which = if all { Which::All } else { Which::Asked };
     let mut named = args.subject.clone();
     named.assume.extend(args.deepspeed.as_ref().map(|release| format!("deepspeed={release}")));
     let Subject { mut facts, know, purpose, .. } = subject::load(&named)?;
@@ -40,7 +38,14 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<Exit> {
         &facts,
         &know,
         &args.subject,
-        &How { cache: !args.no_cache, keep: args.keep, run: true, quiet: args.talk.quiet, ops: Some(which), torch: args.torch },
+        &How {
+            cache: !args.no_cache,
+            keep: args.keep,
+            run: true,
+            quiet: args.talk.quiet,
+            ops: (!args.no_ops).then_some(Which::All),
+            torch: args.torch,
+        },
     );
     let case = Case::new(&facts, &know, purpose, &[]);
     let mut judged = judge(&case, &|_| true);

@@ -1,5 +1,5 @@
-//! A run that is interrupted leaves nothing behind: no child, no temporary folder.
-#![expect(clippy::disallowed_methods, reason = "removes the temporary folders of this run")]
+//! A run that is interrupted leaves nothing behind: no child, no temporary folder, no file that a child has made.
+#![expect(clippy::disallowed_methods, reason = "removes the temporary folders and files of this run")]
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -14,10 +14,11 @@ struct Left {
     /// Process groups, by the id of their leader.
     groups: Vec<u32>,
     folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
     watching: bool,
 }
 
-static LEFT: Mutex<Left> = Mutex::new(Left { groups: Vec::new(), folders: Vec::new(), watching: false });
+static LEFT: Mutex<Left> = Mutex::new(Left { groups: Vec::new(), folders: Vec::new(), files: Vec::new(), watching: false });
 
 fn left() -> MutexGuard<'static, Left> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
@@ -54,9 +55,22 @@ pub fn folder(make: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<PathBuf>
     Ok(path)
 }
 
-/// The folder stays.
-pub fn keep(folder: &Path) {
-    left().folders.retain(|known| known != folder);
+/// A file, made by a child, that goes likewise.
+pub fn file(path: &Path) {
+    let mut left = left();
+    if !left.watching {
+        left.watching = watch();
+    }
+    if !left.files.iter().any(|known| known == path) {
+        left.files.push(path.to_owned());
+    }
+}
+
+/// The folder or the file stays.
+pub fn keep(path: &Path) {
+    let mut left = left();
+    left.folders.retain(|known| known != path);
+    left.files.retain(|known| known != path);
 }
 
 fn watch() -> bool {
@@ -74,6 +88,9 @@ fn watch() -> bool {
                 }
                 for folder in &left.folders {
                     remove(folder);
+                }
+                for file in &left.files {
+                    let _ = std::fs::remove_file(file);
                 }
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }

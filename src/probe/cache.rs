@@ -7,7 +7,7 @@ use crate::model::build_flags::Toolchain;
 use crate::model::cuda_home::CudaHome;
 use crate::model::search;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -37,8 +37,8 @@ const VARIABLES: &[&str] = &[
 
 const RESULT: &str = "result.json";
 pub const LIBRARY: &str = "probe.so";
-/// A machine has few toolchains; each entry is below a megabyte.
-const MOST: usize = 16;
+/// A machine has few toolchains, with two entries each, of the kernels and of the ops; an entry is below a megabyte.
+const MOST: usize = 32;
 
 /// What the build is made from, as text: equal texts build equal libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,8 +81,12 @@ impl Key {
         Self(text)
     }
 
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
     /// A file name.
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let bytes = self.0.as_bytes();
         format!("{:016x}{:016x}", fnv(bytes, FNV), fnv(bytes, !FNV))
     }
@@ -130,31 +134,13 @@ pub fn save(store: &Store, key: &Key, steps: &[Step], library: &Path, images: &[
     let images = images.iter().filter_map(|path| Some((path.file_name()?.to_str()?, path.as_path())));
     let files: Vec<(&str, &Path)> = images.chain([(LIBRARY, library)]).collect();
     store.save(&name, &files, &[(RESULT, &json)]).ok()?;
-    store.trim(MOST);
+    trim(store);
     Some(store.path(&name).join(LIBRARY))
 }
 
-/// The trials of single ops that passed, by name.
-pub type Passed = BTreeMap<String, Vec<Step>>;
-
-#[derive(Serialize, Deserialize)]
-struct KeptOps {
-    key: String,
-    passed: Passed,
-}
-
-pub fn load_ops(store: &Store, key: &Key) -> Passed {
-    let kept = store.read(&key.name(), RESULT).and_then(|bytes| serde_json::from_slice::<KeptOps>(&bytes).ok());
-    kept.filter(|kept| kept.key == key.0).map(|kept| kept.passed).unwrap_or_default()
-}
-
-/// A cache that cannot be written is no fault.
-pub fn save_ops(store: &Store, key: &Key, passed: Passed) {
-    if let Ok(json) = serde_json::to_vec(&KeptOps { key: key.0.clone(), passed })
-        && store.save(&key.name(), &[], &[(RESULT, &json)]).is_ok()
-    {
-        store.trim(MOST);
-    }
+/// Entries beyond those of the last toolchains go.
+pub fn trim(store: &Store) {
+    store.trim(MOST);
 }
 
 const FNV: u64 = 0xcbf2_9ce4_8422_2325;

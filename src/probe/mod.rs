@@ -3,7 +3,9 @@
 mod cache;
 mod cutlass;
 mod execute;
+mod looks;
 pub mod ops;
+mod remember;
 mod steps;
 pub mod trial;
 

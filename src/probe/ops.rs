@@ -3,20 +3,18 @@
 //! One tiny source an op, without DeepSpeed's own and, unless asked for, without torch's: what torch's headers include in their turn is in
 //! the table. Ops that need the same share a trial. Where DeepSpeed itself tests a library before it builds, its test is run too.
 
-use super::cache;
 use super::cutlass;
+use super::remember::{self, Memory};
 use super::trial::{Bench, Link, Program, Trial};
 use crate::facts::probe::{End, Failure, Meaning, OpTrial, Outcome, Step, StepName};
 use crate::facts::python::Interpreter;
 use crate::facts::snapshot::Snapshot;
-use crate::host::Store;
 use crate::knowledge::schema::Str;
 use crate::knowledge::schema::deepspeed::AcceleratorKind;
 use crate::knowledge::schema::ops::{Extension, Op, OpBuild};
-use crate::model::cuda_home::CudaHome;
 use crate::model::host_compiler::shell_words;
 use crate::version::Dotted;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -56,14 +54,8 @@ pub fn at_once(facts: &Snapshot) -> usize {
     cpus.min(usize::try_from(memory).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Where trials that passed are kept, and what besides them says that nothing has changed.
-pub struct Memory<'a> {
-    pub store: &'a Store,
-    pub home: &'a CudaHome<'a>,
-}
-
 /// Tries every op of the release, in alphabetical order.
-pub fn run(bench: &Bench<'_>, ask: &Ask<'_>, store: Option<&Memory<'_>>) -> Vec<OpTrial> {
+pub fn run(bench: &Bench<'_>, ask: &Ask<'_>, memory: Option<&Memory<'_>>) -> Vec<OpTrial> {
     let one_target = bench.chain.for_one_target();
     let bench = &Bench { chain: &one_target, ..*bench };
     let maker = Maker { bench, ask };
@@ -81,35 +73,12 @@ pub fn run(bench: &Bench<'_>, ask: &Ask<'_>, store: Option<&Memory<'_>>) -> Vec<
         let shared: Vec<usize> = wanted.into_iter().map(|trial| share(&mut trials, trial)).collect();
         planned.push((op, shared, refused));
     }
-    let done = remembered(bench, &trials, ask, store);
+    let done = remember::run(bench, &trials, ask.facts, at_once(ask.facts), memory);
     let trial = |(op, shared, refused): (&Op, Vec<usize>, Option<Step>)| {
         let steps = shared.iter().filter_map(|at| done.get(*at)).flatten().cloned().chain(refused).collect();
         OpTrial { op: op.op.to_string(), steps }
     };
     planned.into_iter().map(trial).collect()
-}
-
-/// Runs those that did not pass before.
-fn remembered(bench: &Bench<'_>, trials: &[Trial], ask: &Ask<'_>, memory: Option<&Memory<'_>>) -> Vec<Vec<Step>> {
-    let at_once = at_once(ask.facts);
-    let Some(Memory { store, home }) = memory else { return bench.run_all(trials, at_once) };
-    let made: Vec<(&str, Vec<u8>)> = trials.iter().map(|trial| (trial.name.as_str(), format!("{trial:?}").into_bytes())).collect();
-    let sources: Vec<(&str, &[u8])> = made.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
-    let key = cache::Key::new(bench.host, ask.facts, home, bench.chain, &[], &sources);
-    let mut passed = cache::load_ops(store, &key);
-    let new: Vec<Trial> = trials.iter().filter(|trial| !passed.contains_key(&trial.name)).cloned().collect();
-    let mut done: BTreeMap<&str, Vec<Step>> = new.iter().map(|trial| trial.name.as_str()).zip(bench.run_all(&new, at_once)).collect();
-    let good = |steps: &[Step]| steps.iter().all(|step| step.outcome == Outcome::Passed);
-    let before = passed.len();
-    passed.extend(done.iter().filter(|(_, steps)| good(steps)).map(|(name, steps)| ((*name).to_owned(), steps.clone())));
-    let all = trials
-        .iter()
-        .map(|trial| done.remove(trial.name.as_str()).or_else(|| passed.get(&trial.name).cloned()).unwrap_or_default())
-        .collect();
-    if passed.len() > before {
-        cache::save_ops(store, &key, passed);
-    }
-    all
 }
 
 /// The place of a trial in the list, in which it is put unless one that differs in its name alone is there.

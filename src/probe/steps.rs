@@ -1,6 +1,7 @@
 //! The probe's own build: the kernels and their host half, linked and loaded.
 
 use super::cache::{self, Key};
+use super::remember::Memory;
 use super::trial::{Bench, environment, failure, not_reached};
 use super::{KERNELS, execute, ops, trial};
 use crate::facts::kernel::{Execution, Fault};
@@ -76,7 +77,11 @@ pub fn probe(host: &dyn Host, facts: &Snapshot, know: &Knowledge, options: &Opti
     let run = Run { host, system, facts, know, options, home: &home, torch, chain: &chain };
     let mut probe = run.whole();
     if let Some(which) = options.ops {
-        probe.ops = run.ops(which, !gpus.is_empty());
+        probe.ops = if probe.steps.iter().all(|step| step.name == StepName::Load || step.outcome == Outcome::Passed) {
+            run.ops(which, !gpus.is_empty())
+        } else {
+            Observed::skipped("what every op needs fails already")
+        };
         (options.progress)(Phase::Done);
     }
     Observed::seen(probe)
@@ -184,7 +189,7 @@ impl Run<'_> {
         };
         let asked = || self.know.deepspeed_ops(&deepspeed.version, accelerator).any(|op| ops::is_asked(self.facts, op));
         if which == ops::Which::Asked && !asked() {
-            return Observed::skipped("no `DS_BUILD_*` asks for an op by name; `--ops` tries them all");
+            return Observed::skipped("no `DS_BUILD_*` asks for an op by name");
         }
         (self.options.progress)(Phase::Ops);
         let folder = match self.folder() {
@@ -195,7 +200,7 @@ impl Run<'_> {
         let bench = self.bench(&folder, &env);
         let ask =
             ops::Ask { facts: self.facts, python, deepspeed: &deepspeed.version, accelerator, which, with_torch: self.options.with_torch };
-        let memory = self.options.store.as_ref().map(|store| ops::Memory { store, home: self.home });
+        let memory = self.options.store.as_ref().map(|store| Memory { store, home: self.home });
         Observed::seen(ops::run(&bench, &ask, memory.as_ref()))
     }
 

@@ -3,7 +3,7 @@
 use crate::facts::probe::{Command, End, Failure, Outcome, Step, StepName};
 use crate::facts::raw::{HostPath, Raw};
 use crate::facts::snapshot::Snapshot;
-use crate::host::{Ended, Host, Invocation, Scratch, System};
+use crate::host::{self, Ended, Host, Invocation, Scratch, System};
 use crate::knowledge::Knowledge;
 use crate::logs;
 use crate::model::build_flags::Toolchain;
@@ -77,6 +77,11 @@ impl Trial {
         format!("{}.{ending}", self.name)
     }
 
+    /// Those that the source includes in angle brackets.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
+        self.source.lines().filter_map(|line| line.strip_prefix("#include <")?.strip_suffix('>'))
+    }
+
     fn step(&self) -> StepName {
         if self.program == Program::Nvcc { StepName::Compile } else { StepName::HostCompile }
     }
@@ -129,22 +134,7 @@ impl Bench<'_> {
 
     /// Several trials, `at_once` side by side; the answers in their order.
     pub fn run_all(&self, trials: &[Trial], at_once: usize) -> Vec<Vec<Step>> {
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(BTreeMap::new());
-        std::thread::scope(|scope| {
-            for _ in 0..at_once.clamp(1, trials.len().max(1)) {
-                scope.spawn(|| {
-                    while let at = next.fetch_add(1, Ordering::Relaxed)
-                        && let Some(trial) = trials.get(at)
-                    {
-                        let steps = self.run(trial);
-                        done.lock().unwrap_or_else(PoisonError::into_inner).insert(at, steps);
-                    }
-                });
-            }
-        });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (0..trials.len()).map(|at| done.remove(&at).unwrap_or_default()).collect()
+        side_by_side(trials, at_once, |trial| self.run(trial))
     }
 
     /// One command in the folder. It passes when it ends well and `made` (unless empty) is there afterwards.
@@ -155,16 +145,7 @@ impl Bench<'_> {
             cwd: HostPath::new(self.folder.path()),
             env: self.env.iter().map(|(name, value)| (name.to_string_lossy().into_owned(), Raw(value.clone()))).collect(),
         };
-        let mut words = argv.into_iter();
-        let what = Invocation {
-            program: words.next().unwrap_or_default().into(),
-            args: words.collect(),
-            env: self.env.to_vec(),
-            cwd: Some(self.folder.path().to_owned()),
-            limit: self.limit,
-            keep: KEPT,
-        };
-        let outcome = self.system.run(&what);
+        let outcome = self.start(argv);
         let millis = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
         let is_made = || made.is_empty() || self.host.metadata(&self.folder.path().join(made)).is_ok_and(|meta| meta.len > 0);
         let ended = match outcome.ended {
@@ -181,6 +162,24 @@ impl Bench<'_> {
         }
         output.extend(outcome.stdout);
         Step { name, command: Some(command), outcome: Outcome::Failed(Box::new(self.failure(ended, &output))), millis }
+    }
+
+    /// All that a command says, whatever it does.
+    pub fn said(&self, argv: Vec<OsString>) -> String {
+        let outcome = self.start(argv);
+        String::from_utf8_lossy(&[outcome.stderr, outcome.stdout].join(&b'\n')).into_owned()
+    }
+
+    fn start(&self, argv: Vec<OsString>) -> host::Outcome {
+        let mut words = argv.into_iter();
+        self.system.run(&Invocation {
+            program: words.next().unwrap_or_default().into(),
+            args: words.collect(),
+            env: self.env.to_vec(),
+            cwd: Some(self.folder.path().to_owned()),
+            limit: self.limit,
+            keep: KEPT,
+        })
     }
 
     /// A failure with its meaning, where a signature knows it.
@@ -203,9 +202,23 @@ pub fn failure(know: &Knowledge, ended: End, output: &[u8]) -> Failure {
     Failure { ended, line, output: String::from_utf8_lossy(shown).into_owned(), meaning: cause.map(|cause| cause.meaning()) }
 }
 
-/// Whether a step of this kind can be taken from a cache: never what depends on the moment.
-pub fn lasting(step: &Step) -> bool {
-    step.outcome == Outcome::Passed
+/// Works on all of them, `at_once` at a time; the answers in their order.
+pub fn side_by_side<T: Sync, R: Send>(all: &[T], at_once: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..at_once.clamp(1, all.len().max(1)) {
+            scope.spawn(|| {
+                while let at = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(one) = all.get(at)
+                {
+                    let answer = work(one);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).insert(at, answer);
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
 /// The path of a file in the folder.

@@ -9,6 +9,7 @@
    after               how many calls of that function go well before N.act
    wrong               FUNCTION N: the result of this operation is wrong on rank N, in the last element
    drops               FUNCTION N: rank N's part is left out of what the others get
+   segment             NAME: each rank makes and maps /dev/shm/nccl-NAME-N when it joins; the names go when all have joined
    N.async             FUNCTION CODE: the error that rank N's communicator tells of after that operation
 
    -DWITHOUT_<function> leaves a function out; -DCRASH_AT_LOAD crashes in a constructor. */
@@ -138,7 +139,20 @@ int ncclGetUniqueId(struct id *id) {
 }
 #endif
 
+/* As NCCL does with what it shares within a machine; the name is in `path`, or it is empty. */
+static void segment(int rank, char *path, size_t size) {
+    char name[64];
+    path[0] = 0;
+    if (!lookup("segment", name, sizeof name)) return;
+    snprintf(path, size, "/dev/shm/nccl-%s-%d", name, rank);
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file < 0 || ftruncate(file, 4096) || mmap(NULL, 4096, PROT_READ, MAP_SHARED, file, 0) == MAP_FAILED) path[0] = 0;
+    close(file);
+}
+
 int ncclCommInitRank(struct comm **out, int ranks, struct id id, int rank) {
+    char shared[128];
+    segment(rank, shared, sizeof shared);
     int code = step("ncclCommInitRank", rank);
     if (code) return code;
     if (ranks < 1 || ranks > RANKS || rank < 0 || rank >= ranks) return 4;
@@ -152,6 +166,7 @@ int ncclCommInitRank(struct comm **out, int ranks, struct id id, int rank) {
     comm->ranks = ranks;
     meet(comm);
     unlink(id.text);
+    if (shared[0]) unlink(shared);
     *out = comm;
     return 0;
 }

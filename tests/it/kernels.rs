@@ -1,6 +1,7 @@
 //! The probe's kernels: loaded and run in a child process, against fake libraries at the operating system's boundary.
 
 mod command;
+mod cuda118;
 mod load;
 mod run;
 mod sources;
@@ -24,5 +25,5 @@ fn faked(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
 }
 
 pub fn trials() -> Vec<Trial> {
-    [load::trials(), run::trials(), command::trials(), sources::trials()].into_iter().flatten().collect()
+    [load::trials(), run::trials(), command::trials(), cuda118::trials(), sources::trials()].into_iter().flatten().collect()
 }

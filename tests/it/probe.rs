@@ -19,6 +19,8 @@ pub fn trials() -> Vec<Trial> {
         trial_with("probe::variables_that_break_a_build", real(), |(kit, venv)| broken_environments(&kit, &venv)),
         trial("probe::nothing_to_build_with", nothing),
         trial("probe::cache_and_what_ends_it", cache),
+        trial_with("probe::what_an_op_lacks_is_remembered_until_it_is_there", without_libaio(), |()| remembered()),
+        trial_with("probe::async_io_with_an_unpacked_libaio", lab("deb-libaio/usr"), |libaio| unpacked_libaio(&libaio)),
         trial("probe::kept_folder_repeats_by_hand", kept),
         trial("probe::compilers_that_hang_die_or_say_nothing", bad_compilers),
         trial("probe::interrupted_runs_leave_nothing", interrupted),
@@ -34,6 +36,11 @@ fn real() -> Result<(PathBuf, PathBuf), String> {
 fn namespaces() -> Result<(), String> {
     let tried = Doctor::new(["-rm", "sh", "-c", "mount -t tmpfs tmpfs /mnt"]).program("unshare").run();
     if tried.code == Some(0) { Ok(()) } else { Err("no user namespace with mounts".to_owned()) }
+}
+
+fn without_libaio() -> Result<(), String> {
+    let there = ["/usr/include/libaio.h", "/usr/local/include/libaio.h"].into_iter().find(|header| Path::new(header).exists());
+    there.map_or(Ok(()), |header| Err(format!("this machine has {header}")))
 }
 
 fn json(out: &Output) -> Value {
@@ -100,11 +107,11 @@ fn pip_toolkit(kit: &Path) {
 }
 
 fn whole_toolkit(kit: &Path, venv: &Path) {
-    let cache = tempfile::tempdir().unwrap();
+    let (cache, headers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let with = |doctor: Doctor| {
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", venv.display());
         let doctor = doctor.env("PATH", path).env("CUDA_HOME", kit).env("XDG_CACHE_HOME", cache.path());
-        doctor.env("TORCH_CUDA_ARCH_LIST", "9.0").timeout(Duration::from_secs(300)).run()
+        doctor.env("TORCH_CUDA_ARCH_LIST", "9.0").env("CPATH", headers.path()).timeout(Duration::from_secs(300)).run()
     };
     let run = || with(Doctor::new(["probe", "--format", "json"]));
     let first = run();
@@ -122,6 +129,19 @@ fn whole_toolkit(kit: &Path, venv: &Path) {
     passes(&second);
     assert_eq!(json(&second)["result"]["cached"], true);
     assert!(second.wall < Duration::from_secs(3), "{:?}", second.wall);
+    // What each op needs was tried too, and is not tried again; what is installed meanwhile is seen.
+    let ops = |out: &Output| json(out)["result"]["ops"].as_array().unwrap().clone();
+    assert_eq!((ops(&first).len(), ops(&first)), (23, ops(&second)));
+    let lacks = |out: &Output| ops(out).iter().find(|one| one["op"] == "dc").and_then(|op| Some(op["id"].as_str()?.to_owned()));
+    if !Path::new("/usr/include/nccl.h").exists() {
+        assert_eq!(lacks(&second).as_deref(), Some("nccl-header-missing"));
+        let nccl = venv.parent().unwrap().join("lib/python3.11/site-packages/nvidia/nccl/include/nccl.h");
+        symlink(nccl, headers.path().join("nccl.h")).unwrap();
+        let third = run();
+        assert_eq!((lacks(&third), third.wall < first.wall / 2), (None, true), "{third:?}");
+        fs::remove_file(headers.path().join("nccl.h")).unwrap();
+        assert_eq!(lacks(&run()).as_deref(), Some("nccl-header-missing"));
+    }
     // Plain `check` goes on to it.
     let check = with(Doctor::new(["check", "--for", "build", "--format", "json"]));
     assert_eq!((&json(&check)["verdict"], &json(&check)["result"]["probe"]["cached"]), (&"healthy".into(), &true.into()), "{check:?}");
@@ -215,6 +235,29 @@ impl Fake {
         fake
     }
 
+    /// The real C and C++ compilers for all but the probe's own host half, whose headers are not there.
+    fn with_real_compilers() -> Self {
+        let counted = |program: &str| format!("case \" $* \" in *' -o '*) echo x >> \"$COUNT\";; esac; exec {program} \"$@\"");
+        let fake = Self::new(MAKE, &format!("case \" $* \" in *' host.cpp '*|*' host.o '*) {MAKE};; esac\n{}", counted("/usr/bin/c++")));
+        fake.script("bin/cc", &counted("/usr/bin/cc"));
+        fs::write(fake.at("empty.c"), "").unwrap();
+        let made = Command::new("cc").args(["-shared", "-o", "cuda/lib64/libcudart.so", "empty.c"]).current_dir(fake.at(".")).status();
+        assert!(made.unwrap().success());
+        fake
+    }
+
+    /// What the trial of DeepSpeed's async_io stops with, of the ops of a CPU.
+    fn async_io_lacks(&self, headers: &Path, libs: &Path) -> Option<String> {
+        let [headers, libs] = [headers, libs].map(|path| path.to_str().unwrap());
+        let env = [("CPATH", headers), ("LIBRARY_PATH", libs), ("DS_ACCELERATOR", "cpu"), ("CC", "cc")];
+        let out = self.run(&["probe", "--deepspeed", "0.19.8", "--format", "json"], &env);
+        let report = json(&out);
+        assert_eq!(report["result"]["toolchain"], "proven", "{report:#}");
+        let ops = report["result"]["ops"].as_array().unwrap();
+        let async_io = ops.iter().find(|one| one["op"] == "async_io").unwrap_or_else(|| panic!("{report:#}"));
+        async_io["line"].as_str().map(str::to_owned)
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -287,6 +330,50 @@ fn cache() {
     // A cache that cannot be written is no fault.
     fs::write(fake.at("file"), "").unwrap();
     passes(&fake.probe(&[("XDG_CACHE_HOME", fake.at("file").to_str().unwrap())]));
+}
+
+/// The ops of a CPU, with the real compiler: async_io needs `libaio.h` and `libaio.so`.
+fn remembered() {
+    let fake = Fake::with_real_compilers();
+    for folder in ["aio", "libs"] {
+        fs::create_dir(fake.at(folder)).unwrap();
+    }
+    let cc = |args: &[&str]| assert!(Command::new("cc").args(args).current_dir(fake.at(".")).status().unwrap().success());
+    // The programs that ran, and what async_io lacks.
+    let probe = || {
+        let before = fake.runs();
+        let lacks = fake.async_io_lacks(&fake.at("aio"), &fake.at("libs"));
+        (fake.runs() - before, lacks)
+    };
+    let (first, lacks) = probe();
+    assert!(first > 10 && lacks.clone().unwrap().contains("cannot find -laio"), "{first} {lacks:?}");
+    assert_eq!(probe(), (0, lacks.clone()), "nothing is made twice");
+    // Each thing is seen as soon as it is there, and only what it concerns is tried again.
+    fs::write(fake.at("aio/libaio.h"), "").unwrap();
+    let (again, lacks) = probe();
+    assert!(lacks.unwrap().contains("cannot find -laio"));
+    assert!(again > 0 && again < first, "{again} of {first}");
+    fs::write(fake.at("aio.c"), "void io_submit(void) {} void io_setup(void) {} void io_pgetevents(void) {}").unwrap();
+    cc(&["-shared", "-o", "libs/libaio.so", "aio.c"]);
+    assert_eq!(probe().1, None);
+    assert_eq!(probe(), (0, None));
+    // And as soon as it is gone.
+    fs::remove_file(fake.at("aio/libaio.h")).unwrap();
+    let (again, lacks) = probe();
+    assert!(lacks.clone().unwrap().contains("libaio.h: No such file") && again < first, "{again} {lacks:?}");
+    assert_eq!(probe(), (0, lacks));
+}
+
+/// Debian's packages, unpacked and not installed: two variables show them to the compilers.
+fn unpacked_libaio(libaio: &Path) {
+    let fake = Fake::with_real_compilers();
+    let (headers, libs) = (libaio.join("include"), libaio.join("lib/x86_64-linux-gnu"));
+    assert_eq!(fake.async_io_lacks(&headers, &libs), None);
+    if without_libaio().is_ok() {
+        let none = fake.at("tmp");
+        assert!(fake.async_io_lacks(&headers, &none).unwrap().contains("cannot find -laio"));
+        assert!(fake.async_io_lacks(&none, &libs).unwrap().contains("libaio.h: No such file"));
+    }
 }
 
 fn kept() {

@@ -1,9 +1,9 @@
 //! Starts the processes of the test, hears them all at once, and ends them: always, in time, and nothing is left of them.
-#![expect(clippy::disallowed_methods, reason = "takes away the shared memory that a rank which had to be killed leaves behind")]
 
 use super::super::client::{self, Client};
 use super::super::protocol::Request;
 use super::protocol::{Event, NcclRequest, Part};
+use super::segments::Segments;
 use crate::facts::nccl::{CudaDevice, End, Member, Op, Row, Run, Step, Wrong, version_of_code};
 use crate::facts::raw::HostPath;
 use crate::version::Dotted;
@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout};
 use std::time::{Duration, Instant};
 
@@ -144,12 +143,13 @@ struct Herd<'c> {
     /// When those that are left are ended, since one fell out.
     closing: Option<Instant>,
     hung: Option<f64>,
+    segments: Segments,
 }
 
 impl<'c> Herd<'c> {
     fn new(client: &'c Client) -> Self {
         let now = Instant::now();
-        Self { client, all: Vec::new(), begun: now, moved: now, closing: None, hung: None }
+        Self { client, all: Vec::new(), begun: now, moved: now, closing: None, hung: None, segments: Segments::new() }
     }
 
     fn start(&mut self, rank: u32, device: Option<u32>, request: &NcclRequest) {
@@ -199,6 +199,9 @@ impl<'c> Herd<'c> {
                     self.closing = Some(Instant::now() + GRACE);
                 }
             }
+            if self.segments.is_due() {
+                self.note_segments();
+            }
             watch(Watched::Tick);
         }
     }
@@ -221,13 +224,18 @@ impl<'c> Herd<'c> {
         ready
     }
 
+    fn note_segments(&mut self) {
+        for rank in self.all.iter().filter_map(Live::running) {
+            self.segments.note(rank);
+        }
+    }
+
     /// Ends what still runs. Each member says how it ended; second: the seconds of silence that were too many.
-    fn end(self) -> (Vec<Member>, Option<f64>) {
-        let left: Vec<PathBuf> = self.all.iter().flat_map(Live::shared_memory).collect();
-        let members = self.all.into_iter().map(Live::end).collect();
-        for segment in left {
-            // Gone already where all ranks had it open.
-            let _ = std::fs::remove_file(segment);
+    fn end(mut self) -> (Vec<Member>, Option<f64>) {
+        self.note_segments();
+        let members: Vec<Member> = self.all.into_iter().map(Live::end).collect();
+        if members.iter().any(|member| member.end != End::Done) {
+            self.segments.remove();
         }
         (members, self.hung)
     }
@@ -353,11 +361,9 @@ impl Live {
         events
     }
 
-    /// Segments of NCCL that only this test knows, since this process, which is about to be killed, holds them.
-    fn shared_memory(&self) -> Vec<PathBuf> {
-        let Some(child) = self.child.as_ref().filter(|_| self.end.is_none()) else { return Vec::new() };
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap_or_default();
-        nccl_segments(&maps)
+    /// The process, as long as it has not come to its end.
+    fn running(&self) -> Option<u32> {
+        self.child.as_ref().filter(|_| self.end.is_none()).map(Child::id)
     }
 
     fn end(mut self) -> Member {
@@ -366,14 +372,6 @@ impl Live {
         }
         Member { end: self.end.unwrap_or(End::Stopped), ..self.member }
     }
-}
-
-/// Segments in the text of `/proc/PID/maps` that bear NCCL's name and still have one.
-fn nccl_segments(maps: &str) -> Vec<PathBuf> {
-    let named = maps.lines().filter_map(|line| line.find("/dev/shm/nccl-").and_then(|at| line.get(at..)));
-    let mut found: Vec<PathBuf> = named.filter(|path| !path.ends_with(" (deleted)")).map(PathBuf::from).collect();
-    found.dedup();
-    found
 }
 
 /// Reads until nothing waits. False at the end of the stream.
@@ -438,12 +436,5 @@ mod tests {
         let ops: Vec<(Op, f64)> = whole.iter().map(|row| (row.op, row.seconds)).collect();
         assert_eq!(ops, [(Op::AllReduce, 2.0), (Op::AllGather, 1.0)]);
         assert_eq!(whole.last().unwrap().wrong, [wrong]);
-    }
-
-    #[test]
-    fn segments_in_a_memory_map() {
-        let maps = "7f0-7f1 rw-s 00000000 00:18 5    /dev/shm/nccl-AbCdEf\n7f1-7f2 rw-s 00000000 00:18 5    /dev/shm/nccl-AbCdEf\n\
-                    7f2-7f3 rw-s 00000000 00:18 6    /dev/shm/nccl-gone (deleted)\n7f3-7f4 rw-s 0 00:18 7  /dev/shm/other\n";
-        assert_eq!(nccl_segments(maps), [PathBuf::from("/dev/shm/nccl-AbCdEf")]);
     }
 }

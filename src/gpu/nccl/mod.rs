@@ -8,5 +8,6 @@ mod collectives;
 mod cuda;
 mod library;
 pub mod protocol;
+mod segments;
 mod values;
 pub(super) mod worker;

@@ -1,7 +1,8 @@
 //! Libraries that lack functions, crash, hang, refuse and compute wrong: each a clear answer, and nothing left.
 
 use super::{Fake, SIZES, built, ends, faked, member, other, row};
-use crate::util::trial;
+use crate::fake::compiler;
+use crate::util::{trial, trial_with};
 use ds_doctor::facts::nccl::{End, Failure, Op, Stage, Step, Wrong};
 use ds_doctor::facts::raw::HostPath;
 use ds_doctor::gpu::client::Client;
@@ -228,6 +229,7 @@ fn processes() -> Vec<Trial> {
         }),
         trial("nccl::a_doctor_that_is_killed_takes_the_ranks_with_it", killed_doctor),
         faked("shared_memory_of_a_killed_rank_is_taken_away", shared_memory),
+        trial_with("nccl::shared_memory_of_a_crashed_rank_is_taken_away", all_processes(), |()| crashed_with_shared_memory()),
         trial("nccl::the_last_words_are_kept", move || {
             let end = run("echo one >&2; echo 'symbol lookup error: x' >&2; exit 127", Duration::from_secs(30));
             assert_eq!(end, End::Ended { code: Some(127), words: "symbol lookup error: x".to_owned() });
@@ -293,4 +295,33 @@ fn shared_memory() {
     let run = Client::new(None, SHORT).with_program(&program).nccl_run(&plan, &mut |_| seen |= Path::new(&name).exists());
     assert_eq!((&run.ranks[0].end, seen), (&End::Stopped, true));
     assert!(!Path::new(&name).exists());
+}
+
+/// From here every process of the machine is seen, so that it is certain what is open nowhere.
+fn all_processes() -> Result<(), String> {
+    compiler()?;
+    let own = std::fs::read_link("/proc/self/ns/pid").map_err(|e| e.to_string())?;
+    if own == Path::new("pid:[4026531836]") { Ok(()) } else { Err("a container: other processes are not seen".to_owned()) }
+}
+
+/// Each rank has made its segment when rank 1 crashes: its own name is known to nobody but the dead.
+fn crashed_with_shared_memory() {
+    let name = format!("crash{}", std::process::id());
+    let segment = |what: &str| format!("/dev/shm/nccl-{name}{what}");
+    // Somebody else's: one that was there before, and one that is made meanwhile and is open.
+    let (before, open) = (segment("before"), segment("open"));
+    std::fs::write(&before, "").unwrap();
+    let fake = Fake::new(&format!("segment {name}\n1.act ncclCommInitRank crash"), "");
+    let mut held = None;
+    let run = fake.watched(3, &SIZES, &mut |_| {
+        held.get_or_insert_with(|| std::fs::File::create(&open).unwrap());
+    });
+    assert!(matches!(member(&run, 1).end, End::Crashed { .. }), "{run:#?}");
+    let left: Vec<u32> = (0..3).filter(|rank| Path::new(&segment(&format!("-{rank}"))).exists()).collect();
+    let others = [&before, &open].map(|path| std::fs::remove_file(path).is_ok());
+    assert_eq!((left, others), (Vec::new(), [true, true]));
+    // With all joined the names are gone before anybody ends.
+    let run = Fake::new(&format!("segment {name}"), "").run(2, &[8]);
+    assert!(ends(&run).iter().all(|end| **end == End::Done), "{run:#?}");
+    assert!(!Path::new(&segment("-0")).exists());
 }

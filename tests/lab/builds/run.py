@@ -129,6 +129,8 @@ class Row:
             "wheel": f"cd $ROOM/deepspeed && rm -rf build dist && python -m pip wheel --no-deps -w dist . && "
             f"python -m zipfile -e dist/*.whl dist/x && python $OP/load.py dist/x/{op}.*.so",
             "program": "cd $WORK && nvcc -arch=sm_80 -cudart shared main.cpp small_kernel.cu -o main && ./main",
+            # The nvcc that torch would run.
+            "program-of-home": 'cd $WORK && "$CUDA_HOME/bin/nvcc" -arch=sm_80 -cudart shared main.cpp small_kernel.cu -o main && ./main',
         }[self.row["build"]]
         command = self.fill(command)
         return self.sh(before + command, self.row.get("hangs"))
@@ -227,16 +229,19 @@ class Row:
         self.passes(self.fill(self.row["by_hand"]) + "\n", "the advice")
         return f"by hand: {self.row['shown']}"
 
-    def overlay(self, _words):
+    def overlay(self, words):
+        """`fix` names it; `unasked`: it has a simpler cure, and the overlay is one too."""
         steps = self.ask("fix")["result"]["steps"]
-        if ["ds-doctor", "overlay", "create"] not in [step["fix"].get("argv") for step in steps]:
-            raise Deviation(f"`fix` does not name the overlay: {steps}")
+        named = ["ds-doctor", "overlay", "create"] in [step["fix"].get("argv") for step in steps]
+        if named == ("unasked" in words):
+            raise Deviation(f"`fix` {'names' if named else 'does not name'} the overlay: {steps}")
         status, text = self.sh("ds-doctor overlay create")
         if status != 0:
             raise Deviation(f"`overlay create` failed: {text[-600:]}")
         how = self.exported('ds-doctor fix --print-exports --overlay "$HOME/.local/share/ds-doctor/overlay"')
         status, text = self.sh("ds-doctor overlay remove")
-        if status != 0 or pathlib.Path(self.env["HOME"], ".local/share/ds-doctor/overlay").exists():
+        home = pathlib.Path(f"{self.root or ''}{self.env['HOME']}")
+        if status != 0 or (home / ".local/share/ds-doctor/overlay").exists():
             raise Deviation(f"`overlay remove` failed: {text[-600:]}")
         return f"`ds-doctor overlay create`; {how}"
 
