@@ -3,6 +3,7 @@
 mod arch_list;
 mod check;
 mod fix;
+mod inspect;
 mod machine;
 mod nccl;
 mod ops;
@@ -13,6 +14,7 @@ mod problems;
 pub use arch_list::*;
 pub use check::*;
 pub use fix::*;
+pub use inspect::*;
 pub use machine::*;
 pub use nccl::*;
 pub use ops::*;
@@ -64,6 +66,7 @@ pub enum Command {
     Fix(FixArgs),
     Overlay(OverlayArgs),
     Explain(ExplainArgs),
+    Inspect(InspectArgs),
     List(ListArgs),
     Nccl(NcclArgs),
     Ops(OpsArgs),

@@ -4,10 +4,14 @@
 //! hundred milliseconds and as many megabytes.
 
 mod dynamic;
+mod exports;
+mod imports;
 mod summary;
 mod symbols;
 
 pub use dynamic::Dynamic;
+pub use exports::Exports;
+pub use imports::{Import, fingerprint};
 pub use summary::summarise;
 pub use symbols::Symbol;
 
@@ -19,9 +23,12 @@ use goblin::elf::program_header::{self, ProgramHeader};
 use goblin::elf::section_header::{self, SectionHeader};
 use std::cell::OnceCell;
 use std::io;
+use std::ops::Range;
 
 /// The longest table of sections that is read: 262,144 entries of 64 bytes. `-ffunction-sections` objects have a few thousand.
 const MOST_SECTION_BYTES: u64 = 16 << 20;
+/// Names of sections take some hundred bytes.
+const NAMES_OF_SECTIONS: u64 = 64 << 10;
 
 /// Why an ELF file, or a part of it, cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -189,6 +196,23 @@ impl<'a> Elf<'a> {
 
     fn segment(&self, kind: u32) -> Option<&ProgramHeader> {
         self.segments.iter().find(|p| p.p_type == kind)
+    }
+
+    /// What there is to read without the code: the first segment, up to `first` bytes; the others that are not executable and have `others`
+    /// bytes at most; the dynamic section; the section table.
+    pub(super) fn parts(&self, first: u64, others: u64) -> Vec<Range<u64>> {
+        let range = |offset: u64, size: u64| offset..offset.saturating_add(size);
+        let loaded = self.segments.iter().filter(|p| p.p_type == program_header::PT_LOAD && p.p_filesz > 0);
+        let mut parts: Vec<Range<u64>> = loaded
+            .enumerate()
+            .filter(|(at, p)| *at == 0 || (p.p_filesz <= others && p.p_flags & program_header::PF_X == 0))
+            .map(|(at, p)| range(p.p_offset, if at == 0 { p.p_filesz.min(first) } else { p.p_filesz }))
+            .collect();
+        parts.extend(self.segment(program_header::PT_DYNAMIC).map(|p| range(p.p_offset, p.p_filesz.min(1 << 16))));
+        let table = u64::from(self.header.e_shnum) * SectionHeader::size(self.ctx) as u64;
+        // The names of the sections lie before the table, as linkers write it.
+        parts.push(self.header.e_shoff.saturating_sub(NAMES_OF_SECTIONS)..self.header.e_shoff.saturating_add(table.min(MOST_SECTION_BYTES)));
+        parts
     }
 
     /// Where in the file a loaded address comes from, and how many bytes of its segment follow.

@@ -1,4 +1,4 @@
-//! Bytes to facts: ELF files, the device code in them, the loader's cache, version texts inside programs, CUDA's headers.
+//! Bytes to facts: ELF files, the device code in them, wheels, the loader's cache, version texts inside programs, CUDA's headers.
 //!
 //! Everything reads by position through [`ReadAt`]: a file of a gigabyte costs a few small reads, and a header that claims more
 //! than the file holds costs nothing.
@@ -9,6 +9,7 @@ pub mod driver;
 pub mod elf;
 pub mod fatbin;
 pub mod hostconfig;
+pub mod inspect;
 pub mod ldcache;
 pub mod nccl;
 pub mod nvcc;
@@ -16,7 +17,10 @@ pub mod preprocessor;
 pub mod read;
 pub mod releases;
 pub mod scan;
+pub mod sparse;
 pub mod torch;
+pub mod wheel;
+pub mod zip;
 
 pub use read::{FileAt, ReadAt};
 

@@ -1,5 +1,6 @@
 //! Shared libraries that some search of the dynamic loader could meet: every copy, with what its own file says.
 
+pub mod needs;
 mod places;
 mod release;
 mod system;
@@ -34,6 +35,7 @@ pub fn collect(host: &dyn Host, toolkits: &[PathBuf], pythons: &[Interpreter], n
         default_folders: system.default_folders.into_iter().map(Into::into).collect(),
         libraries: search.found,
         preload: system.preload,
+        names: Default::default(),
     })
 }
 

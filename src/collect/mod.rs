@@ -7,6 +7,7 @@ pub mod deepspeed;
 pub mod env;
 pub mod gpu;
 pub mod host;
+pub mod inspect;
 mod lists;
 mod literal;
 pub mod loader;

@@ -6,6 +6,7 @@ mod check;
 mod completions;
 mod explain;
 mod fix;
+mod inspect;
 mod list;
 mod nccl;
 pub mod nccl_test;
@@ -37,6 +38,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Some(Command::Fix(args)) => fix::run(args),
         Some(Command::Overlay(args)) => overlay::run(args),
         Some(Command::Explain(args)) => explain::run(args),
+        Some(Command::Inspect(args)) => inspect::run(args),
         Some(Command::List(args)) => list::run(args),
         Some(Command::Nccl(args)) => nccl::run(args),
         Some(Command::Ops(args)) => ops::run(args),

@@ -5,7 +5,7 @@ use crate::checks::Purpose;
 use crate::cli::{PurposeArg, SubjectArgs};
 use crate::collect::{self, Lists};
 use crate::facts::snapshot::{SCHEMA, Snapshot};
-use crate::host::{Environment, Live, Rooted};
+use crate::host::{Environment, Host, Live, Rooted};
 use crate::knowledge::Knowledge;
 use crate::model::assume;
 use anyhow::{Context as _, bail};
@@ -176,15 +176,14 @@ pub fn live(args: &SubjectArgs) -> anyhow::Result<Live> {
     Ok(Live::with_env(env))
 }
 
-/// The machine or the tree that is judged, to look at once more.
+/// What the files of the machine that is judged are read through: a tree under `--root`, else this machine.
 ///
 /// # Errors
 /// As [`load`].
-pub fn host(args: &SubjectArgs) -> anyhow::Result<Box<dyn crate::host::Host>> {
-    Ok(match &args.root {
-        Some(root) => Box::new(Rooted::new(root, Environment::new()).with_context(|| format!("cannot open --root `{}`", root.display()))?),
-        None => Box::new(live(args)?),
-    })
+pub fn host(args: &SubjectArgs) -> anyhow::Result<Box<dyn Host>> {
+    let Some(root) = &args.root else { return Ok(Box::new(live(args)?)) };
+    let host = Rooted::new(root, variables(args)?.into_iter().collect());
+    Ok(Box::new(host.with_context(|| format!("cannot open --root `{}`", root.display()))?))
 }
 
 /// `--env-file`, then `--env` over it.

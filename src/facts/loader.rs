@@ -6,6 +6,7 @@ use super::raw::HostPath;
 use super::source::Source;
 use crate::version::Dotted;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoaderFacts {
@@ -20,6 +21,9 @@ pub struct LoaderFacts {
     /// Paths in `/etc/ld.so.preload`.
     #[serde(default)]
     pub preload: Vec<HostPath>,
+    /// Names beyond the families of which every copy that these files' searches could meet is listed too: what an inspected file needs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub names: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ pub mod elf;
 pub mod env;
 pub mod gpu;
 pub mod host;
+pub mod inspect;
 pub mod kernel;
 pub mod loader;
 pub mod nccl;

@@ -3,6 +3,7 @@
 pub mod exports;
 pub mod github;
 pub mod human;
+pub mod inspect;
 pub mod json;
 pub mod kernel;
 pub mod markdown;

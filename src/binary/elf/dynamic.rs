@@ -228,6 +228,11 @@ impl Elf<'_> {
 }
 
 impl Dynamic {
+    /// Where the string table lies in the file, and its length in bytes.
+    pub(super) fn strings_at(&self) -> Option<(u64, u64)> {
+        self.strings.as_ref().map(|strings| (strings.offset, strings.size))
+    }
+
     /// The value of the first entry with this tag.
     pub fn value(&self, tag: u64) -> Option<u64> {
         self.values(tag).next()

@@ -119,6 +119,14 @@ impl Elf<'_> {
         if index == 0 { Ok(None) } else { Err(ElfError::Malformed(WHAT)) }
     }
 
+    /// Whether the symbol of this number has this name and is defined here.
+    pub(super) fn defines(&self, index: u32, name: &str) -> Result<bool> {
+        let Some(dynamic) = self.dynamic()? else { return Ok(false) };
+        let Some(address) = dynamic.value(DT_SYMTAB) else { return Ok(false) };
+        let (symbols, _) = self.offset_of(address).ok_or(ElfError::Malformed("address of the symbol table"))?;
+        self.symbol_if_named(&Table { dynamic, symbols, name }, index).map(|found| found.is_some())
+    }
+
     /// The symbol at this index, when it has the name that is looked for and the file defines it.
     fn symbol_if_named(&self, table: &Table<'_>, index: u32) -> Result<Option<Symbol>> {
         const WHAT: &str = "the symbol table";
@@ -148,6 +156,6 @@ fn sysv_hash(name: &str) -> u32 {
 }
 
 /// The hash of DT_GNU_HASH.
-fn gnu_hash(name: &str) -> u32 {
+pub(super) fn gnu_hash(name: &str) -> u32 {
     name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }

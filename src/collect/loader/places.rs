@@ -39,7 +39,7 @@ pub fn folders(host: &dyn Host, default: &[PathBuf], toolkits: &[PathBuf], pytho
 
 /// Entries of a list of library folders. In LD_LIBRARY_PATH `;` separates as `:` does, and an entry with `$` (`$ORIGIN`, `$LIB`) means
 /// another folder to every program.
-fn of_variable(host: &dyn Host, name: &str) -> Vec<(PathBuf, Source)> {
+pub(super) fn of_variable(host: &dyn Host, name: &str) -> Vec<(PathBuf, Source)> {
     let Some(value) = host.var(name).filter(|value| !value.is_empty()) else { return Vec::new() };
     let loader = name == "LD_LIBRARY_PATH";
     let separates = |byte: &u8| *byte == b':' || (loader && *byte == b';');
@@ -80,7 +80,7 @@ fn of_torch(torch: &Torch, found: &mut Vec<(PathBuf, Source)>) {
 }
 
 /// The folders that RPATH or RUNPATH entries of a file in `origin` name.
-fn search_path<'e>(origin: &Path, entries: impl IntoIterator<Item = &'e String>) -> impl Iterator<Item = PathBuf> {
+pub(super) fn search_path<'e>(origin: &Path, entries: impl IntoIterator<Item = &'e String>) -> impl Iterator<Item = PathBuf> {
     let origin = origin.to_string_lossy().into_owned();
     entries.into_iter().filter_map(move |entry| {
         let entry = entry.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin);

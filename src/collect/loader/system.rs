@@ -28,6 +28,16 @@ pub fn look(host: &dyn Host) -> System {
 }
 
 fn cache(host: &dyn Host, program: Option<&ElfFacts>) -> Observed<Vec<CacheEntry>> {
+    entries(host, program, |soname| super::family(soname).is_some())
+}
+
+/// The entries of these names, for this machine's own programs.
+pub fn cached(host: &dyn Host, wanted: impl Fn(&str) -> bool) -> Observed<Vec<CacheEntry>> {
+    let program = programs().find_map(|path| summarise(&open(host, Path::new(path)).ok()?).ok());
+    entries(host, program.as_ref(), wanted)
+}
+
+fn entries(host: &dyn Host, program: Option<&ElfFacts>, wanted: impl Fn(&str) -> bool) -> Observed<Vec<CacheEntry>> {
     const PATH: &str = "/etc/ld.so.cache";
     let file = match open(host, Path::new(PATH)) {
         Ok(file) => file,
@@ -42,7 +52,7 @@ fn cache(host: &dyn Host, program: Option<&ElfFacts>) -> Observed<Vec<CacheEntry
     let named = [Machine::X86_64, Machine::AARCH64];
     let entries = cache.entries().filter(|entry| {
         // Entries for better processors are copies of the plain ones; none of these libraries is known to have any.
-        super::family(&entry.soname).is_some()
+        wanted(&entry.soname)
             && entry.is_libc6()
             && entry.hwcap == Hwcap::Any
             && match (entry.abi(), own) {

@@ -4,13 +4,16 @@
 //! object that asks and of those that loaded it, up to the program, unless it has a DT_RUNPATH; LD_LIBRARY_PATH; its own DT_RUNPATH;
 //! the cache; the default folders. Files for another machine are passed over, a file that is no ELF file ends the search.
 //!
-//! Known are only libraries of the families in [`FAMILIES`] and torch's own. Subfolders for CPU levels (`glibc-hwcaps`) are not modelled,
+//! Known are only libraries of the families in [`FAMILIES`], torch's own, and what the facts were widened by for a file. Subfolders for CPU levels (`glibc-hwcaps`) are not modelled,
 //! nor what modules imported before torch have loaded.
 //!
 //! [`FAMILIES`]: crate::facts::loader::FAMILIES
 
+mod opening;
 mod path;
 mod torch;
+
+pub use opening::{Need, Opening};
 
 use crate::facts::elf::{ElfFacts, Machine};
 use crate::facts::loader::{FAMILIES, LoaderFacts};
@@ -22,6 +25,7 @@ use crate::facts::torch::Torch;
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What the loader answers for a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +105,7 @@ pub struct Process<'a> {
     facts: &'a Snapshot,
     loader: &'a LoaderFacts,
     /// Known files by path without `.` and `..`.
-    files: HashMap<PathBuf, File<'a>>,
+    files: Arc<HashMap<PathBuf, File<'a>>>,
     machine: Option<(Machine, u8)>,
     objects: Vec<Object<'a>>,
     unmet: Vec<Unmet>,
@@ -183,7 +187,7 @@ impl<'a> Process<'a> {
             loader: None,
             via: Via::ByPath,
         };
-        let mut process = Self { facts, loader, files, machine, objects: vec![own], unmet: Vec::new() };
+        let mut process = Self { facts, loader, files: Arc::new(files), machine, objects: vec![own], unmet: Vec::new() };
         process.preload();
         Ok(Some(process))
     }
@@ -241,9 +245,13 @@ impl<'a> Process<'a> {
                 Some(object) => Answer::Found { path: object.path.clone(), via: object.via.clone() },
                 None => Answer::NotFound { no_cache: false },
             },
-            None if !in_scope(name) => Answer::Unknown { why: format!("`{name}` is not among the libraries that are looked for") },
+            None if !self.in_scope(name) => Answer::Unknown { why: format!("`{name}` is not among the libraries that are looked for") },
             None => self.search(name, asker),
         }
+    }
+
+    fn in_scope(&self, name: &str) -> bool {
+        in_scope(self.loader, name)
     }
 
     /// A loaded object answers to the names it was asked for by, its path and its SONAME.
@@ -259,7 +267,8 @@ impl<'a> Process<'a> {
         let mut queue = VecDeque::from([first]);
         while let Some(at) = queue.pop_front() {
             let needed = self.objects.get(at).and_then(|object| object.elf.as_ref()).map(|elf| elf.needed.clone()).unwrap_or_default();
-            for name in needed.iter().filter(|name| in_scope(name)) {
+            let loader = self.loader;
+            for name in needed.iter().filter(|name| in_scope(loader, name)) {
                 let before = self.objects.len();
                 if let Some(new) = self.map(name, at, None)
                     && new >= before
@@ -316,7 +325,7 @@ impl<'a> Process<'a> {
         let listed = self.loader.preload.iter().map(|path| path.to_string());
         for name in named.into_iter().chain(listed).collect::<Vec<_>>() {
             let (path, _) = self.expand(PROGRAM, &name);
-            let known = path.contains('/') || in_scope(&path);
+            let known = path.contains('/') || self.in_scope(&path);
             if known {
                 self.map(&path, PROGRAM, Some(Via::Preloaded));
             }
@@ -333,7 +342,10 @@ impl Object<'_> {
 }
 
 /// Whether the facts hold every copy of this library.
-fn in_scope(name: &str) -> bool {
+fn in_scope(loader: &LoaderFacts, name: &str) -> bool {
+    if loader.names.contains(name) {
+        return true;
+    }
     let own = ["libtorch", "libc10", "libcaffe2", "libshm"].iter().any(|start| name.starts_with(start));
     own || FAMILIES.iter().any(|(_, start)| name.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }

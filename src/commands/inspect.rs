@@ -1,0 +1,436 @@
+//! `ds-doctor inspect`
+
+mod view;
+
+use super::progress::Progress;
+use super::subject::{self, Subject};
+use super::{output, waiver};
+use crate::checks::gate::{self, Gate};
+use crate::checks::inspect::{self as load_checks, Looked};
+use crate::checks::{Case, Judged, summary};
+use crate::cli::{ExpectFrom, Format, InspectArgs, InspectGateArgs, SubjectArgs};
+use crate::collect::inspect as collect;
+use crate::collect::loader::needs;
+use crate::collect::Lists;
+use crate::exit::Exit;
+use crate::facts::device_code::DeviceCode;
+use crate::facts::elf::ElfFacts;
+use crate::facts::inspect::{Binary, Inspected};
+use crate::facts::raw::HostPath;
+use crate::facts::snapshot::Snapshot;
+use crate::finding::{Finding, Severity};
+use crate::host::{Host, Kind, Live};
+use crate::knowledge::Knowledge;
+use crate::model::arch_list::{Format as ListFormat, print};
+use crate::model::inspect::{Load, Loads, NotHere, fits_python, installed_at, needs_torch, planned};
+use crate::model::{assume, gate as expected};
+use crate::render::{self, Report, Verdict};
+use crate::text::{clean, count};
+use anyhow::{Context as _, anyhow, bail};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Files that were looked into, and those that could not be.
+struct Files {
+    read: Vec<Inspected>,
+    /// Named by the user, rather than met in a folder: by their place in `read`.
+    named: Vec<bool>,
+    unreadable: Vec<(HostPath, String)>,
+}
+
+/// # Errors
+/// Wrong use, or a result that cannot be written.
+pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
+    let gated = is_gated(&args.gate);
+    let Subject { mut facts, know, purpose } = machine(args, gated)?;
+    let gate = gate_of(&args.gate, &facts, &know)?;
+    let host = subject::host(&args.subject)?;
+    let files = {
+        let progress = Progress::new(args.talk.quiet);
+        read(&*host, args, &progress)?
+    };
+    if args.list {
+        return list(args, &files);
+    }
+    // A snapshot's machine is not here: its files cannot be asked.
+    let here = args.subject.from.is_empty();
+    if !gated && here {
+        widen(&*host, &mut facts, &know, &files);
+    }
+    let case = Case::new(&facts, &know, purpose, &[]);
+    let mut found: Vec<Finding> = Vec::new();
+    let python = case.python().ok().flatten();
+    let torch = case.torch().ok().flatten();
+    let loads = if gated { Err("a gate judges the files, not this machine".to_owned()) } else { Loads::new(&facts, python, torch).map_err(|missing| missing.why) };
+    let gpus = view::gpus(&case, !args.subject.gpu.is_empty());
+    let mut views = Vec::new();
+    let mut symbols = collect::Symbols::new(&*host);
+    for (inspected, named) in files.read.iter().zip(&files.named) {
+        found.extend(gate::findings(&gate, &know, inspected));
+        let fits = match inspected {
+            Inspected::Wheel(wheel) => python.and_then(|python| fits_python(wheel, python)) != Some(false),
+            Inspected::Binary(_) => true,
+        };
+        for binary in inspected.binaries() {
+            if let Some(member) = &binary.member {
+                symbols.plan(installed_at(python, member), &binary.exports);
+            }
+        }
+        for binary in inspected.binaries() {
+            let in_use = *named || binary.module || binary.elf.value().is_some_and(needs_torch);
+            let path = binary.member.as_deref().map_or_else(|| binary.path.clone(), |member| installed_at(python, member));
+            let load = match &loads {
+                Err(why) => Err(why.clone()),
+                Ok(_) if !fits => Err("the wheel is for another Python".to_owned()),
+                Ok(loads) => loads.load(binary, &path).map_err(|why| not_here(&why)),
+            };
+            let mut missing = None;
+            if let (Ok(load), Ok(loads)) = (&load, &loads) {
+                let answer = if here { view::missing(&mut symbols, loads, binary, load) } else { Err("the files are on another machine".to_owned()) };
+                let looked = Looked { binary, load, missing: answer.clone(), in_use };
+                if in_use {
+                    found.extend(load_checks::findings(&case, loads, &looked));
+                }
+                missing = Some(answer);
+            }
+            if in_use && (!gated || !args.subject.gpu.is_empty()) && gpus.asked {
+                found.extend(gpus.all.iter().filter_map(|(name, capability)| gate::on_gpu(&know, binary, name, *capability, gpus.driver)));
+            }
+            views.push(view::view(&know, binary, load.as_ref(), missing, &gpus));
+        }
+    }
+    let unreadable = unreadable(&files);
+    let mut judged = judged(found);
+    let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&know)?, facts.taken);
+    for note in expired.iter().chain(&facts.notes) {
+        output::note(&args.talk, note);
+    }
+    for (path, why) in &unreadable {
+        output::note(&args.talk, &format!("cannot read `{path}`: {why}"));
+    }
+    let verdict = match judged.findings.iter().map(Finding::weight).max() {
+        Some(Severity::Error) => Verdict::Broken,
+        _ if !unreadable.is_empty() => Verdict::Unknown,
+        Some(_) => Verdict::Warnings,
+        None => Verdict::Healthy,
+    };
+    let report = Report {
+        command: "inspect",
+        subject: subject_of(args, &case, &gate, &files, gated),
+        body: if gated && !args.talk.verbose { Vec::new() } else { body(&files, &views, args.talk.verbose) },
+        judged,
+        verdict,
+        complete: unreadable.is_empty(),
+        waived,
+        proves: proves(&gate, &views, &unreadable, gated),
+    };
+    write(args, &report, &files, &views, &unreadable, &know)?;
+    Ok(match (unreadable.is_empty(), verdict) {
+        (false, _) => Exit::Unable,
+        (true, Verdict::Broken) => Exit::Findings,
+        (true, Verdict::Unknown) => Exit::Unable,
+        (true, Verdict::Healthy | Verdict::Warnings) => Exit::Fine,
+    })
+}
+
+fn is_gated(gate: &InspectGateArgs) -> bool {
+    gate.expect.is_some() || gate.expect_from.is_some() || !gate.expect_runs.is_empty() || gate.max_glibc.is_some() || gate.no_rpath_outside
+}
+
+/// The machine, or only what a gate needs of it.
+fn machine(args: &InspectArgs, gated: bool) -> anyhow::Result<Subject> {
+    let alone = gated || args.list;
+    if !alone || !args.subject.from.is_empty() {
+        return subject::load(&args.subject);
+    }
+    let lists = Lists { torch_targets: args.gate.expect_from == Some(ExpectFrom::Torch) };
+    // No GPU of this machine matters to a gate: the driver is not asked.
+    let named = SubjectArgs { gpu: if args.subject.gpu.is_empty() { vec!["9.0".to_owned()] } else { args.subject.gpu.clone() }, ..args.subject.clone() };
+    let mut all = subject::load_all(&named, lists)?;
+    all.pop().context("there is no machine to judge")
+}
+
+fn gate_of(args: &InspectGateArgs, facts: &Snapshot, know: &Knowledge) -> anyhow::Result<Gate> {
+    let mut gate = Gate { no_rpath_outside: args.no_rpath_outside, ..Gate::default() };
+    if let Some(list) = &args.expect {
+        gate.expect = expected::expected(list).map_err(|why| anyhow!("--expect: {why}"))?;
+        gate.expect_from = "--expect".to_owned();
+    }
+    match args.expect_from {
+        Some(ExpectFrom::Env) => {
+            const NAME: &str = "TORCH_CUDA_ARCH_LIST";
+            let list = facts.env.text(NAME).filter(|list| !list.is_empty()).with_context(|| format!("--expect-from env: {NAME} is not set"))?;
+            gate.expect = expected::expected(&list).map_err(|why| anyhow!("--expect-from env: {NAME}: {why}"))?;
+            gate.expect_from = NAME.to_owned();
+        }
+        Some(ExpectFrom::Torch) => {
+            let case = Case::new(facts, know, crate::checks::Purpose::Build, &[]);
+            let torch = case.torch().map_err(|missing| anyhow!("--expect-from torch: {}", missing.why))?;
+            let torch = torch.context("--expect-from torch: there is no torch in the Python that is judged (`--python` picks another)")?;
+            gate.expect = expected::of_torch(torch).with_context(|| format!("--expect-from torch: the targets of torch {} cannot be read", torch.version))?;
+            gate.expect_from = format!("torch {}", torch.version);
+        }
+        None => {}
+    }
+    for name in args.expect_runs.iter().flat_map(|list| list.split(';')).map(str::trim).filter(|name| !name.is_empty()) {
+        let (name, capability, _) = assume::gpu(name, know).map_err(|why| anyhow!("{}", why.replace("--gpu", "--expect-runs")))?;
+        gate.runs.push((name, capability));
+    }
+    if let Some(version) = &args.max_glibc {
+        let digits = !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '.');
+        gate.max_glibc = version.parse().ok().filter(|_| digits);
+        if gate.max_glibc.is_none() {
+            bail!("--max-glibc `{version}` is no version like 2.28");
+        }
+    }
+    if is_gated(args) && gate.is_open() {
+        bail!("the gate asks for nothing: the list is empty");
+    }
+    Ok(gate)
+}
+
+fn read(host: &dyn Host, args: &InspectArgs, progress: &Progress) -> anyhow::Result<Files> {
+    let mut files = Files { read: Vec::new(), named: Vec::new(), unreadable: Vec::new() };
+    let live = Live::new();
+    for path in &args.paths {
+        // A wheel made here is judged for a tree that need not hold it.
+        let host: &dyn Host = if host.root().is_some() && !host.exists(path) { &live } else { host };
+        let say = |name: &str| progress.say(format!("reading `{name}`…"));
+        say(&path.display().to_string());
+        let meta = match host.metadata(path) {
+            Ok(meta) => meta,
+            Err(error) => {
+                files.unreadable.push((path.into(), error.to_string()));
+                continue;
+            }
+        };
+        if meta.kind == Kind::Folder {
+            let before = files.read.len();
+            for file in collect::files(host, path) {
+                match collect::file(host, &file, &say) {
+                    Ok(Some(inspected)) => files.add(inspected, false),
+                    Ok(None) => {}
+                    Err(why) => files.unreadable.push((file.into(), why)),
+                }
+            }
+            if files.read.len() == before && files.unreadable.is_empty() {
+                files.unreadable.push((path.into(), "no library, object, cubin or wheel is in this folder".to_owned()));
+            }
+            continue;
+        }
+        match collect::file(host, &absolute(host, path), &say) {
+            Ok(Some(inspected)) => files.add(inspected, true),
+            Ok(None) => files.unreadable.push((path.into(), "neither an ELF file, nor a fat binary, nor an archive, nor a wheel".to_owned())),
+            Err(why) => files.unreadable.push((path.into(), why)),
+        }
+    }
+    Ok(files)
+}
+
+impl Files {
+    fn add(&mut self, inspected: Inspected, named: bool) {
+        self.read.push(inspected);
+        self.named.push(named);
+    }
+}
+
+/// `$ORIGIN` needs to know where a file lies.
+fn absolute(host: &dyn Host, path: &Path) -> PathBuf {
+    if path.is_absolute() {
+        return path.to_owned();
+    }
+    host.cwd().unwrap_or_else(|| PathBuf::from("/")).join(path)
+}
+
+/// What these files need, looked for on the machine.
+fn widen(host: &dyn Host, facts: &mut Snapshot, know: &Knowledge, files: &Files) {
+    let (start, plans) = {
+        let case = Case::new(facts, know, crate::checks::Purpose::Both, &[]);
+        let (python, torch) = (case.python().ok().flatten(), case.torch().ok().flatten());
+        let mut start: Vec<(HostPath, ElfFacts)> = Vec::new();
+        if let Some(python) = python {
+            start.extend(python.elf.value().map(|elf| (python.real.clone(), elf.clone())));
+        }
+        start.extend(torch.iter().flat_map(|torch| torch.libs.iter().map(|(name, elf)| (torch.path.join("lib").join(name), elf.clone()))));
+        let mut plans = Vec::new();
+        for inspected in &files.read {
+            for binary in inspected.binaries().iter().filter(|binary| binary.is_loaded()) {
+                let path = binary.member.as_deref().map_or_else(|| binary.path.clone(), |member| installed_at(python, member));
+                start.extend(binary.elf.value().map(|elf| (path, elf.clone())));
+            }
+            if let Inspected::Wheel(wheel) = inspected {
+                plans.extend(planned(wheel, python));
+            }
+        }
+        (start, plans)
+    };
+    if let Some(loader) = facts.loader.value_mut() {
+        needs::widen(host, loader, &start, &plans);
+    }
+}
+
+fn not_here(why: &NotHere) -> String {
+    match why {
+        NotHere::NotLoaded => "no program loads such a file".to_owned(),
+        NotHere::Machine { file, here } => format!("it is for {file}, and this machine is {here}"),
+        NotHere::Python { wants, here } => format!("it is for {wants}, and this Python is {here}"),
+        NotHere::Unknown(missing) => missing.why.clone(),
+    }
+}
+
+/// In order: root causes are not sought, since each finding is about one file.
+fn judged(found: Vec<Finding>) -> Judged {
+    let (notes, findings) = found.into_iter().partition(|finding| finding.severity == Severity::Info);
+    Judged { findings, notes, ..Judged::default() }
+}
+
+/// Files that could not be opened, and those of which a part that matters could not be read.
+fn unreadable(files: &Files) -> Vec<(HostPath, String)> {
+    let mut all = files.unreadable.clone();
+    for binary in files.read.iter().flat_map(Inspected::binaries) {
+        let why = match (&binary.elf, &binary.device_code) {
+            (crate::facts::observed::Observed::Failed { why }, _) | (_, crate::facts::observed::Observed::Failed { why }) => why,
+            _ => continue,
+        };
+        let name = binary.member.as_ref().map_or_else(|| binary.path.clone(), |member| binary.path.join(member));
+        all.push((name, why.clone()));
+    }
+    all
+}
+
+fn subject_of(args: &InspectArgs, case: &Case<'_>, gate: &Gate, files: &Files, gated: bool) -> Vec<String> {
+    let binaries = files.read.iter().map(|inspected| inspected.binaries().len()).sum();
+    let wheels = files.read.iter().filter(|inspected| matches!(inspected, Inspected::Wheel(_))).count();
+    let mut parts = vec![count(binaries, "binary file")];
+    if wheels > 0 {
+        parts.push(format!("in {}", count(wheels, "wheel")));
+        parts = vec![parts.join(" ")];
+    }
+    if gated {
+        if !gate.expect.is_empty() {
+            parts.push(format!("expected {} ({})", print(&gate.expect, ListFormat::Sm), gate.expect_from));
+        }
+        if !gate.runs.is_empty() {
+            parts.push(format!("to run on {}", gate.runs.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" ")));
+        }
+        parts.extend(gate.max_glibc.as_ref().map(|version| format!("glibc {version} at most")));
+        if gate.no_rpath_outside {
+            parts.push("no RPATH outside".to_owned());
+        }
+    } else if !args.list {
+        parts.extend(summary::subject(case));
+    }
+    parts
+}
+
+/// More files than this, and each has one line, unless `-v`.
+const IN_FULL: usize = 12;
+
+fn body(files: &Files, views: &[render::inspect::View<'_>], verbose: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = views;
+    let full = verbose || views.len() <= IN_FULL;
+    for inspected in &files.read {
+        let (own, others) = rest.split_at_checked(inspected.binaries().len()).unwrap_or((rest, &[]));
+        rest = others;
+        if let Inspected::Wheel(wheel) = inspected {
+            lines.extend(render::inspect::wheel_lines(wheel));
+        }
+        for view in own {
+            if full {
+                lines.extend(render::inspect::lines(view, verbose));
+            } else if view.binary.device_code.value().is_some() || view.binary.elf.is_failed() {
+                lines.push(format!("  {}", render::inspect::list_line(view.binary).replace('\t', "  ")));
+            }
+        }
+    }
+    let mut sum = DeviceCode::default();
+    let with_code: Vec<&DeviceCode> = views.iter().filter_map(|view| view.binary.device_code.value()).collect();
+    if with_code.len() > 1 {
+        for code in &with_code {
+            sum.absorb(code);
+        }
+        lines.push(render::inspect::sum_line(with_code.len(), &sum));
+    }
+    lines
+}
+
+fn proves(gate: &Gate, views: &[render::inspect::View<'_>], unreadable: &[(HostPath, String)], gated: bool) -> String {
+    if let Some((path, why)) = unreadable.first() {
+        let more = if unreadable.len() > 1 { format!(", and {} more", count(unreadable.len() - 1, "file")) } else { String::new() };
+        return format!("`{path}` cannot be read: {why}{more}");
+    }
+    let with_code = views.iter().filter(|view| view.binary.device_code.value().is_some()).count();
+    if gated {
+        let mut parts = Vec::new();
+        if gate.asks_for_code() {
+            parts.push(format!("{} with device code: all that was expected is there", count(with_code, "file")));
+        }
+        if gate.max_glibc.is_some() || gate.no_rpath_outside {
+            parts.push(format!("{} within the limits", count(views.len(), "file")));
+        }
+        return parts.join("; ");
+    }
+    let loads = views.iter().filter(|view| view.judged.is_ok()).count();
+    let code = if with_code == 0 { "no device code".to_owned() } else { format!("device code in {}", count(with_code, "file")) };
+    let load = if loads == 0 { "not judged whether anything loads here".to_owned() } else { format!("{} judged for loading here", count(loads, "file")) };
+    format!("{code}; {load}")
+}
+
+fn list(args: &InspectArgs, files: &Files) -> anyhow::Result<Exit> {
+    let mut out = output::result(&args.talk)?;
+    for binary in files.read.iter().flat_map(Inspected::binaries) {
+        writeln!(out, "{}", render::inspect::list_line(binary))?;
+    }
+    out.flush()?;
+    let unreadable = unreadable(files);
+    for (path, why) in &unreadable {
+        output::note(&args.talk, &format!("cannot read `{path}`: {why}"));
+    }
+    Ok(if unreadable.is_empty() { Exit::Fine } else { Exit::Unable })
+}
+
+fn write(
+    args: &InspectArgs,
+    report: &Report,
+    files: &Files,
+    views: &[render::inspect::View<'_>],
+    unreadable: &[(HostPath, String)],
+    know: &Knowledge,
+) -> anyhow::Result<()> {
+    let mut out = output::result(&args.talk)?;
+    match args.format {
+        Format::Human => render::human::render(report, output::detail(&args.talk), &mut out)?,
+        Format::Json => {
+            let wheels: Vec<_> = files
+                .read
+                .iter()
+                .filter_map(|inspected| match inspected {
+                    Inspected::Wheel(wheel) => Some(render::inspect::json_wheel(wheel)),
+                    Inspected::Binary(_) => None,
+                })
+                .collect();
+            let unreadable: Vec<_> = unreadable.iter().map(|(path, why)| serde_json::json!({ "path": path, "why": clean(why) })).collect();
+            let result = serde_json::json!({
+                "subject": report.subject,
+                "files": views.iter().map(render::inspect::json_file).collect::<Vec<_>>(),
+                "wheels": wheels,
+                "unreadable": unreadable,
+            });
+            out.write_all(render::json::Envelope::new(report, result).text().as_bytes())?;
+        }
+        Format::Markdown => render::markdown::render(report, &mut out)?,
+        Format::Github => render::github::render(report, &mut out)?,
+        Format::Sarif => out.write_all(render::sarif::text(report, know).as_bytes())?,
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// What a file is, for who asks about one path only: `plan --verify`.
+///
+/// # Errors
+/// What was tried and why it failed.
+pub fn one(host: &dyn Host, path: &Path) -> Result<Inspected, String> {
+    collect::file(host, path, &|_| {})?.ok_or_else(|| "neither an ELF file, nor a fat binary, nor an archive, nor a wheel".to_owned())
+}
