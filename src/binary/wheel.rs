@@ -3,7 +3,7 @@
 //! Memory: a member of [`WHOLE`] bytes or less is held while it is looked at; of a larger one [`sparse::MOST_KEPT`] bytes at most, and
 //! the headers of its device code. Nothing is written to disk.
 
-use super::elf::ElfError;
+use super::elf::{Elf, ElfError};
 use super::fatbin;
 use super::inspect::{self, Magic, binary, observed, of_elf};
 use super::read::ReadAt;
@@ -114,19 +114,23 @@ fn look_into(zip: &mut Zip<'_>, member: &Member, path: &HostPath, progress: &dyn
     let (mut keeper, mut device) = (Keeper::new(member.size), fatbin::Stream::new(member.size));
     let mut chunk = vec![0; CHUNK];
     keeper.push(&start);
-    device.push(&start);
+    device.feed(&start);
     loop {
         let read = reader.read(&mut chunk).map_err(failed)?;
         let Some(bytes) = chunk.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
         keeper.push(bytes);
-        device.push(bytes);
+        device.feed(bytes);
     }
     let sparse = keeper.finish();
     let mut found = match magic {
         Magic::Elf => of_elf(&sparse, path, Some(&member.name)).unwrap_or_else(broken),
         _ => inspect::empty(path, Some(&member.name), member.size, magic),
     };
-    found.device_code = observed(device.finish());
+    found.device_code = match Elf::open(&sparse).map_err(fatbin::FatbinError::from).and_then(|elf| fatbin::Places::of(&elf)) {
+        Ok(places) => observed(device.finish(&places)),
+        Err(_) if magic != Magic::Elf => observed(device.finish(&fatbin::Places::raw(member.size))),
+        Err(error) => Observed::failed(error.to_string()),
+    };
     Ok(Some(found))
 }
 
