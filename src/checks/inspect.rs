@@ -1,8 +1,9 @@
 //! Whether a file that was looked into will load here: its libraries, their versions, and every symbol that it wants.
 
 use super::Case;
-use crate::facts::inspect::Binary;
+use crate::facts::inspect::{Binary, Wheel};
 use crate::facts::raw::HostPath;
+use crate::facts::torch::Torch;
 use crate::finding::{Evidence, Finding, Fix, ProblemId, Severity};
 use crate::model::inspect::{Load, Loads, Within, is_torchs, needs_torch};
 use crate::model::loader::{Answer, Need};
@@ -33,7 +34,9 @@ const SHOWN: usize = 3;
 /// What keeps the file from loading, the first cause first.
 pub fn findings(case: &Case<'_>, loads: &Loads<'_>, looked: &Looked<'_>) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
+    found.extend(impostor(looked));
     found.extend(library(case, loads, looked));
+    found.extend(two_runtimes(loads, looked));
     if found.iter().all(|finding| finding.severity == Severity::Info) {
         found.extend(version(loads, looked));
     }
@@ -41,6 +44,75 @@ pub fn findings(case: &Case<'_>, loads: &Loads<'_>, looked: &Looked<'_>) -> Vec<
     let whole = looked.load.opening.is_whole();
     found.extend(symbols(loads, looked, whole));
     found.into_iter().map(|finding| finding.about(looked.binary.name())).collect()
+}
+
+/// A file that is called after one release of the CUDA runtime and is another.
+fn impostor(looked: &Looked<'_>) -> Option<Finding> {
+    const ID: &str = "libcudart-impostor";
+    let name = looked.binary.file_name();
+    let soname = looked.binary.elf.value()?.soname.as_deref()?;
+    if !name.starts_with("libcudart.so.") || name == soname || name.starts_with(&format!("{soname}.")) {
+        return None;
+    }
+    let finding = Finding::error(ID, format!("`{}` is called `{name}` and says of itself that it is `{soname}`", looked.binary.name()))
+        .seen(Evidence::new("SONAME", soname).at(&looked.binary.path))
+        .then("what asks for this name gets another release, whose symbols have other versions")
+        .fix(Fix::advice(format!("remove it, and install the release that has `{name}`")));
+    Some(finding)
+}
+
+/// The file brings another CUDA runtime into the process than torch's: each has its own state, and pointers and streams of the one mean
+/// nothing to the other's libraries.
+fn two_runtimes(loads: &Loads<'_>, looked: &Looked<'_>) -> Option<Finding> {
+    let torch = loads.torch()?;
+    let own = torch.cudart.as_deref()?;
+    let elf = looked.binary.elf.value().filter(|elf| needs_torch(elf))?;
+    let other = elf.needed.iter().find(|name| name.starts_with("libcudart.so.") && *name != own)?;
+    let path = looked.load.opening.needs.iter().find(|need| need.name == *other)?.answer.path()?;
+    let name = looked.binary.name();
+    let finding = Finding::warning("two-cuda-families", format!("`{name}` needs `{other}`, and torch {} runs with `{own}`: both are loaded", torch.version))
+        .seen(Evidence::new("needed", other.clone()).at(path))
+        .seen(Evidence::new("torch", own.to_owned()).at(&torch.path))
+        .then("two CUDA runtimes in one process; libraries of the two do not know each other's handles")
+        .fix(Fix::advice(format!("take a build for CUDA {}, or build it here", torch.cuda.map_or("of torch".to_owned(), |cuda| cuda.to_string()))));
+    Some(finding)
+}
+
+/// What a wheel says of itself, against the torch that it would meet, and against what its files need.
+pub fn of_wheel(torch: Option<&Torch>, wheel: &Wheel) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let name = wheel.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if let (Some(torch), Some(built)) = (torch, wheel.built.value())
+        && built.ops.values().any(|built| *built)
+    {
+        let known = |version: &Option<String>| version.clone().filter(|version| version != "0.0" && !version.is_empty());
+        let other = |then: &Option<String>, now: Option<String>| known(then).zip(now).filter(|(then, now)| then != now);
+        let pairs = [
+            ("torch", other(&built.torch, Some(torch.version.major_minor()))),
+            ("CUDA", other(&built.cuda, torch.cuda.map(|cuda| cuda.to_string()))),
+        ];
+        if let Some((what, (then, now))) = pairs.into_iter().find_map(|(what, pair)| Some((what, pair?))) {
+            let finding = Finding::error("prebuilt-ops-torch-changed", format!("the ops in `{name}` were built for {what} {then}, and this environment has {what} {now}"))
+                .seen(Evidence::new("built for", format!("{what} {then}")).at(&wheel.path).said_by("deepspeed/git_version_info_installed.py"))
+                .seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path))
+                .then("DeepSpeed refuses each of them when it is loaded")
+                .fix(Fix::advice(format!("take or build a wheel for {what} {now}")));
+            found.push(finding.about(wheel.path.to_string()));
+        }
+    }
+    let claim = wheel.name.as_ref().and_then(|name| name.glibc());
+    let highest = |binary: &Binary| Some((binary.name(), binary.elf.value().filter(|_| binary.is_loaded())?.highest_need("GLIBC")?));
+    let needs = wheel.binaries.iter().filter_map(highest).max_by(|one, other| one.1.cmp(&other.1));
+    if let (Some(claim), Some((member, needs))) = (claim, needs)
+        && needs > claim
+    {
+        let finding = Finding::warning("binary-glibc-too-new", format!("`{name}` says that glibc {claim} is enough, and `{member}` needs {needs}"))
+            .seen(Evidence::new("needed", format!("GLIBC_{needs}")).at(&wheel.path))
+            .then(format!("pip installs it on a system of glibc {claim}, where loading stops with ``version `GLIBC_{needs}' not found``"))
+            .fix(Fix::advice("auditwheel repair"));
+        found.push(finding.about(wheel.path.to_string()));
+    }
+    found
 }
 
 /// The first library that is not found or refused: the loader stops there.

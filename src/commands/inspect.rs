@@ -68,7 +68,13 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     for (inspected, named) in files.read.iter().zip(&files.named) {
         found.extend(gate::findings(&gate, &know, inspected));
         let fits = match inspected {
-            Inspected::Wheel(wheel) => python.and_then(|python| fits_python(wheel, python)) != Some(false),
+            Inspected::Wheel(wheel) => {
+                let fits = python.and_then(|python| fits_python(wheel, python)) != Some(false);
+                if !gated {
+                    found.extend(load_checks::of_wheel(torch.filter(|_| fits), wheel));
+                }
+                fits
+            }
             Inspected::Binary(_) => true,
         };
         for binary in inspected.binaries() {
@@ -117,7 +123,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let report = Report {
         command: "inspect",
         subject: subject_of(args, &case, &gate, &files, gated),
-        body: if gated && !args.talk.verbose { Vec::new() } else { body(&files, &views, args.talk.verbose) },
+        body: if gated && !args.talk.verbose { Vec::new() } else { body(&args.paths, &files, &views, args.talk.verbose) },
         judged,
         verdict,
         complete: unreadable.is_empty(),
@@ -326,7 +332,7 @@ fn subject_of(args: &InspectArgs, case: &Case<'_>, gate: &Gate, files: &Files, g
 /// More files than this, and each has one line, unless `-v`.
 const IN_FULL: usize = 12;
 
-fn body(files: &Files, views: &[render::inspect::View<'_>], verbose: bool) -> Vec<String> {
+fn body(folders: &[PathBuf], files: &Files, views: &[render::inspect::View<'_>], verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = views;
     let full = verbose || views.len() <= IN_FULL;
@@ -340,7 +346,11 @@ fn body(files: &Files, views: &[render::inspect::View<'_>], verbose: bool) -> Ve
             if full {
                 lines.extend(render::inspect::lines(view, verbose));
             } else if view.binary.device_code.value().is_some() || view.binary.elf.is_failed() {
-                lines.push(format!("  {}", render::inspect::list_line(view.binary).replace('\t', "  ")));
+                let below = match &view.binary.member {
+                    Some(_) => Some(view.binary.path.to_string()),
+                    None => folders.iter().find(|folder| view.binary.path.starts_with(folder)).map(|folder| folder.display().to_string()),
+                };
+                lines.push(render::inspect::short_line(view.binary, &below.unwrap_or_default()));
             }
         }
     }
@@ -425,12 +435,4 @@ fn write(
     }
     out.flush()?;
     Ok(())
-}
-
-/// What a file is, for who asks about one path only: `plan --verify`.
-///
-/// # Errors
-/// What was tried and why it failed.
-pub fn one(host: &dyn Host, path: &Path) -> Result<Inspected, String> {
-    collect::file(host, path, &|_| {})?.ok_or_else(|| "neither an ELF file, nor a fat binary, nor an archive, nor a wheel".to_owned())
 }

@@ -82,6 +82,7 @@ fn code_lines(code: &Observed<DeviceCode>, binary: &Binary) -> Vec<String> {
             let mut lines = vec![line("device code", &format!("{}  {}", listed(value), amounts(value)))];
             let partial: Vec<String> = value
                 .partial()
+                .filter(|(_, held)| held.containers > 0)
                 .map(|(target, held)| format!("{target} in {} of {}", held.containers, value.containers_for(target.kind)))
                 .collect();
             if !partial.is_empty() {
@@ -241,6 +242,22 @@ pub fn wheel_lines(wheel: &Wheel) -> Vec<String> {
 /// Of many files: the device code of all together.
 pub fn sum_line(files: usize, code: &DeviceCode) -> String {
     line("in sum", &format!("{} with device code: {}  {}", count(files, "file"), listed(code), amounts(code)))
+}
+
+/// One of many files, for people: the columns of [`list_line`] that say something.
+pub fn short_line(binary: &Binary, below: &str) -> String {
+    let line = list_line(binary);
+    let mut cells = line.split('\t');
+    let name = cells.next().unwrap_or_default();
+    let name = name.strip_prefix(below).map_or(name, |rest| rest.trim_start_matches('/'));
+    let (listed, partial) = (cells.nth(1).unwrap_or_default(), cells.next().unwrap_or_default());
+    let code = match (listed, partial) {
+        ("-", "-") => "cannot be read".to_owned(),
+        ("-", partial) => format!("only partly: {partial}"),
+        (listed, "-") => listed.to_owned(),
+        (listed, partial) => format!("{listed}; partly: {partial}"),
+    };
+    format!("  {name}  {code}")
 }
 
 /// One line for scripts: name, form, listed targets, partial ones as `target:containers/of`, highest GLIBC; `-` where there is nothing.

@@ -19,6 +19,7 @@ mod gpu;
 mod gpu_e2e;
 mod harness;
 mod house;
+mod inspect;
 mod kernels;
 mod knowledge;
 mod live;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
     trials.extend(gpu_e2e::trials());
     trials.extend(harness::trials());
     trials.extend(house::trials());
+    trials.extend(inspect::trials());
     trials.extend(kernels::trials());
     trials.extend(knowledge::trials());
     trials.extend(live::trials());

@@ -53,7 +53,13 @@ impl<'a> Process<'a> {
             process.objects.push(own);
             process.objects.len() - 1
         });
-        process.closure(start)
+        let mut opening = process.closure(start);
+        if known.is_some() {
+            // It came with another file, whose libraries it sees too.
+            let all: Vec<HostPath> = process.objects.iter().skip(1).map(|object| object.path.clone()).collect();
+            opening.scope.extend(all.into_iter().filter(|path| !opening.scope.contains(path)).collect::<Vec<_>>());
+        }
+        opening
     }
 
     /// The program's own libraries, as it starts. Nothing of it stays in this process.
