@@ -17,8 +17,6 @@ pub struct Looked<'a> {
     pub load: &'a Load,
     /// Symbols that it cannot do without and that no file in its scope has. `Err`: not known, and why.
     pub missing: Result<Vec<Symbol>, String>,
-    /// What is in a Python's own folders is there to be loaded; of other files nobody knows.
-    pub in_use: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +41,22 @@ pub fn findings(case: &Case<'_>, loads: &Loads<'_>, looked: &Looked<'_>) -> Vec<
     // What a library would bring that is not there, nobody knows: only torch's own symbols are judged then.
     let whole = looked.load.opening.is_whole();
     found.extend(symbols(loads, looked, whole));
-    found.into_iter().map(|finding| finding.about(looked.binary.name())).collect()
+    let found: Vec<Finding> = found.into_iter().map(|finding| finding.about(looked.binary.name())).collect();
+    under_the_first(found)
+}
+
+/// Loading stops at the first error: what else is wrong with the file is told with it.
+fn under_the_first(found: Vec<Finding>) -> Vec<Finding> {
+    let (mut errors, mut rest): (Vec<Finding>, Vec<Finding>) = found.into_iter().partition(|finding| finding.severity == Severity::Error);
+    if errors.len() > 1 {
+        let mut others = errors.split_off(1);
+        if let Some(first) = errors.first_mut() {
+            others.iter_mut().for_each(|other| other.caused_by.push(first.id));
+            first.folded = others;
+        }
+    }
+    errors.append(&mut rest);
+    errors
 }
 
 /// A file that is called after one release of the CUDA runtime and is another.

@@ -1,4 +1,4 @@
-//! `inspect`
+//! What is typed after `ds-doctor inspect`.
 
 use super::{Format, SubjectArgs, TalkArgs};
 use clap::{Args, ValueEnum};

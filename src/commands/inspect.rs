@@ -91,12 +91,9 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
                 Ok(loads) => loads.load(binary, &path).map_err(|why| not_here(&why)),
             };
             let mut missing = None;
-            if let (Ok(load), Ok(loads)) = (&load, &loads) {
+            if let (Ok(load), Ok(loads), true) = (&load, &loads, in_use) {
                 let answer = if here { view::missing(&mut symbols, loads, binary, load) } else { Err("the files are on another machine".to_owned()) };
-                let looked = Looked { binary, load, missing: answer.clone(), in_use };
-                if in_use {
-                    found.extend(load_checks::findings(&case, loads, &looked));
-                }
+                found.extend(load_checks::findings(&case, loads, &Looked { binary, load, missing: answer.clone() }));
                 missing = Some(answer);
             }
             if in_use && (!gated || !args.subject.gpu.is_empty()) && gpus.asked {

@@ -173,7 +173,11 @@ fn library_lines(view: &View<'_>, elf: &ElfFacts, verbose: bool) -> Vec<String> 
         Ok(_) => "",
     };
     let mut lines = Vec::new();
-    for library in view.libraries.iter().filter(|library| verbose || (library.by.is_none() && library.answer == "found") || library.answer != "found") {
+    let found = view.libraries.iter().filter(|library| library.answer == "found").count();
+    if !verbose && found > 0 {
+        lines.push(line("libraries", &format!("{found} found, directly or by way of others")));
+    }
+    for library in view.libraries.iter().filter(|library| verbose || library.answer != "found") {
         let by = library.by.as_ref().map(|by| format!(" (for {by})")).unwrap_or_default();
         let text = match (&library.path, library.answer) {
             (Some(path), "found") => format!("{} => {path}  {}{by}", library.name, library.how),
