@@ -340,7 +340,7 @@ fn not_linked(looked: &Looked<'_>, symbols: &[&Symbol]) -> Option<Finding> {
         let (words, first) = named(&of_it);
         let finding = Finding::error(
             "undefined-symbol-missing-link",
-            format!("`{name}` wants {words} and is not linked with `{file}`, and nothing in the process brings it"),
+            format!("`{name}` wants {words} and is not linked with `{file}`, and nothing that it sees in the process has it"),
         );
         let fix = Fix::advice(format!("link it with `-l{link}`: `libraries=[\"{link}\"]`, or `extra_ldflags=[\"-l{link}\"]`"));
         return Some(with_symbols(finding, &of_it).then(stops(looked, first)).fix(fix));

@@ -94,7 +94,7 @@ impl<'a> Loads<'a> {
                 let mut scope = global(&process);
                 let deps = "libtorch_global_deps.so";
                 if let Some(elf) = torch.libs.get(deps) {
-                    scope.extend(process.opening(&torch.path.join("lib").join(deps), elf).scope);
+                    scope.extend(process.offering(&torch.path.join("lib").join(deps), elf));
                 }
                 after_torch = Some((process, scope));
             }

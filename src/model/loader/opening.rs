@@ -38,28 +38,34 @@ impl Opening {
 impl<'a> Process<'a> {
     /// Opens a file by its path, as Python does with a module. Nothing of it stays in this process.
     pub fn opening(&self, path: &HostPath, elf: &'a ElfFacts) -> Opening {
-        let mut process = self.clone();
-        let own = Object {
-            path: path.clone(),
-            real: process.real_of(path),
-            names: Vec::new(),
-            elf: Some(Cow::Borrowed(elf)),
-            loader: Some(PROGRAM),
-            via: Via::ByPath,
-        };
-        // A file that is loaded already is not loaded again.
-        let known = process.objects.iter().skip(1).position(|object| object.real == own.real).map(|at| at + 1);
-        let start = known.unwrap_or_else(|| {
-            process.objects.push(own);
-            process.objects.len() - 1
-        });
+        let (mut process, start, known) = self.with(path, elf);
         let mut opening = process.closure(start);
-        if known.is_some() {
+        if known {
             // It came with another file, whose libraries it sees too.
-            let all: Vec<HostPath> = process.objects.iter().skip(1).map(|object| object.path.clone()).collect();
-            opening.scope.extend(all.into_iter().filter(|path| !opening.scope.contains(path)).collect::<Vec<_>>());
+            let all = process.objects.iter().skip(1).map(|object| &object.path);
+            let more: Vec<HostPath> = all.filter(|path| !opening.scope.contains(path)).cloned().collect();
+            opening.scope.extend(more);
         }
         opening
+    }
+
+    /// The file and its libraries alone: what they offer to everybody where the file is opened with `RTLD_GLOBAL`.
+    pub fn offering(&self, path: &HostPath, elf: &'a ElfFacts) -> Vec<HostPath> {
+        let (mut process, start, _) = self.with(path, elf);
+        process.closure(start).scope
+    }
+
+    /// This process with the file in it, and the place of that; true where it was there before: a file is loaded once.
+    fn with(&self, path: &HostPath, elf: &'a ElfFacts) -> (Self, usize, bool) {
+        let mut process = self.clone();
+        let real = process.real_of(path);
+        if let Some(at) = process.objects.iter().skip(1).position(|object| object.real == real) {
+            return (process, at + 1, true);
+        }
+        let elf = Some(Cow::Borrowed(elf));
+        process.objects.push(Object { path: path.clone(), real, names: Vec::new(), elf, loader: Some(PROGRAM), via: Via::ByPath });
+        let at = process.objects.len() - 1;
+        (process, at, false)
     }
 
     /// The program's own libraries, as it starts. Nothing of it stays in this process.

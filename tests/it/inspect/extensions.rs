@@ -64,6 +64,8 @@ fn extension(gxx: &Path, folder: &Path, name: &str, before: &str, call: &str, fl
     library
 }
 
+const CURAND: &str = "extern \"C\" int curandCreateGenerator(void *, int);";
+const CALL_CURAND: &str = "curandCreateGenerator(0, 0)";
 const CHECK_FAIL: &str =
     "#include <string>\nnamespace c10 { namespace detail { void torchCheckFail(const char *, const char *, unsigned, const std::string &); } }";
 const CALL_CHECK: &str = "c10::detail::torchCheckFail(\"\", \"\", 1, std::string(\"x\"))";
@@ -86,8 +88,9 @@ fn causes(gxx: &Path, venv: &Path) {
         ("unlinked_torch", extension(gxx, folder, "unlinked_torch", CHECK_FAIL, CALL_CHECK, &none), "undefined-symbol-missing-link"),
         ("no_aio", extension(gxx, folder, "no_aio", "extern \"C\" int io_setup(int, void *);", "io_setup(1, 0)", &none), "undefined-symbol-missing-link"),
         ("no_driver", extension(gxx, folder, "no_driver", "extern \"C\" int cuInit(int);", "cuInit(0)", &torch), "undefined-symbol-missing-link"),
-        // What torch loads for everybody need not be linked.
-        ("curand_by_torch", extension(gxx, folder, "curand_by_torch", "extern \"C\" int curandCreateGenerator(void *, int);", "curandCreateGenerator(0, 0)", &torch), ""),
+        // torch loads it for itself; only what is linked with libtorch_cuda, which needs it, sees it too.
+        ("no_curand", extension(gxx, folder, "no_curand", CURAND, CALL_CURAND, &torch), "undefined-symbol-missing-link"),
+        ("curand_by_torch", extension(gxx, folder, "curand_by_torch", CURAND, CALL_CURAND, &with("-ltorch_cuda")), ""),
         ("weak", extension(gxx, folder, "weak", "extern \"C\" __attribute__((weak)) int nobody_has_this();", "if (nobody_has_this) nobody_has_this()", &torch), ""),
     ];
     let truth = real_python(venv, folder, &cases.iter().map(|(name, ..)| *name).collect::<Vec<_>>());

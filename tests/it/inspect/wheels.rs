@@ -49,6 +49,9 @@ fn wheel(folder: &Path, name: &str, members: &[(&str, &[u8])]) -> PathBuf {
     path
 }
 
+/// Unpacking takes its time in a build for tests.
+const SLOW: std::time::Duration = std::time::Duration::from_secs(300);
+
 const NAME: &str = "ops-1.0-cp311-cp311-linux_x86_64.whl";
 
 fn one_op() {
@@ -159,7 +162,7 @@ fn real(wheels: &Path) {
         if !name.ends_with(".whl") {
             continue;
         }
-        let report = json(inspect(&path), 0);
+        let report = json(inspect(&path).timeout(SLOW), 0);
         let own = &report["result"]["wheels"][0];
         let mut parts = name.split('-');
         let (package, version) = (parts.next().unwrap().to_lowercase().replace('_', "-"), parts.next().unwrap());
