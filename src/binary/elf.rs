@@ -211,7 +211,8 @@ impl<'a> Elf<'a> {
         parts.extend(self.segment(program_header::PT_DYNAMIC).map(|p| range(p.p_offset, p.p_filesz.min(1 << 16))));
         let table = u64::from(self.header.e_shnum) * SectionHeader::size(self.ctx) as u64;
         // The names of the sections lie before the table, as linkers write it.
-        parts.push(self.header.e_shoff.saturating_sub(NAMES_OF_SECTIONS)..self.header.e_shoff.saturating_add(table.min(MOST_SECTION_BYTES)));
+        parts
+            .push(self.header.e_shoff.saturating_sub(NAMES_OF_SECTIONS)..self.header.e_shoff.saturating_add(table.min(MOST_SECTION_BYTES)));
         parts
     }
 

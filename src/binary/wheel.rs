@@ -158,7 +158,12 @@ fn record(text: &str, members: &[Member]) -> Record {
     let signature = |name: &str| name.ends_with(".dist-info/RECORD.jws") || name.ends_with(".dist-info/RECORD.p7s");
     Record {
         missing: named.iter().filter(|name| !there.contains(name.as_str())).take(MOST_NAMES).cloned().collect(),
-        unlisted: there.iter().filter(|name| !named.contains(**name) && !signature(name)).take(MOST_NAMES).map(|name| (*name).to_owned()).collect(),
+        unlisted: there
+            .iter()
+            .filter(|name| !named.contains(**name) && !signature(name))
+            .take(MOST_NAMES)
+            .map(|name| (*name).to_owned())
+            .collect(),
     }
 }
 
@@ -194,7 +199,8 @@ mod tests {
 
     #[test]
     fn headers_of_metadata() {
-        let text = "Metadata-Version: 2.1\nName: deepspeed\nVersion: 0.19.8\nRequires-Dist: torch\nRequires-Dist: ninja\n\nName: no header\n";
+        let text =
+            "Metadata-Version: 2.1\nName: deepspeed\nVersion: 0.19.8\nRequires-Dist: torch\nRequires-Dist: ninja\n\nName: no header\n";
         let read = metadata(text);
         let read = read.value().cloned().unwrap_or_default();
         assert_eq!((read.name.as_str(), read.version.as_str(), read.requires.len()), ("deepspeed", "0.19.8", 2));

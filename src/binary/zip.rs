@@ -81,8 +81,13 @@ impl<'a> Zip<'a> {
             if entry.is_dir() {
                 continue;
             }
-            let member =
-                Member { name: entry.name().to_owned(), size: entry.size(), index, offset: entry.header_start(), packed: entry.compressed_size() };
+            let member = Member {
+                name: entry.name().to_owned(),
+                size: entry.size(),
+                index,
+                offset: entry.header_start(),
+                packed: entry.compressed_size(),
+            };
             if leads_outside(&member.name) {
                 return Err(ZipError::Outside(member.name));
             }
@@ -161,7 +166,11 @@ fn of_archive(error: Inner) -> ZipError {
 
 fn leads_outside(name: &str) -> bool {
     let parts = || name.split(['/', '\\']);
-    name.is_empty() || name.contains('\0') || name.starts_with(['/', '\\']) || parts().any(|part| part == "..") || parts().next().is_some_and(|first| first.ends_with(':'))
+    name.is_empty()
+        || name.contains('\0')
+        || name.starts_with(['/', '\\'])
+        || parts().any(|part| part == "..")
+        || parts().next().is_some_and(|first| first.ends_with(':'))
 }
 
 /// The number of members in the end record: known before any memory is taken for them.

@@ -38,7 +38,9 @@ impl Gate {
 /// What falls short in one file, or in the files of one wheel.
 pub fn findings(gate: &Gate, know: &Knowledge, inspected: &Inspected) -> Vec<Finding> {
     let mut found = Vec::new();
-    if gate.asks_for_code() && !inspected.binaries().iter().any(|binary| binary.device_code.value().is_some() || binary.device_code.is_failed()) {
+    if gate.asks_for_code()
+        && !inspected.binaries().iter().any(|binary| binary.device_code.value().is_some() || binary.device_code.is_failed())
+    {
         found.push(no_code(gate, inspected));
     }
     for binary in inspected.binaries() {
@@ -73,14 +75,22 @@ fn file_name(path: &HostPath) -> String {
 fn no_code(gate: &Gate, inspected: &Inspected) -> Finding {
     let path = inspected.path();
     let what = match inspected {
-        Inspected::Wheel(wheel) => format!("`{}` holds no device code in any of its {}", file_name(path), count(wheel.binaries.len(), "binary file")),
+        Inspected::Wheel(wheel) => {
+            format!("`{}` holds no device code in any of its {}", file_name(path), count(wheel.binaries.len(), "binary file"))
+        }
         Inspected::Binary(_) => format!("`{path}` holds no device code"),
     };
-    let asked = if gate.expect.is_empty() { join(&gate.runs.iter().map(|(name, _)| name).collect::<Vec<_>>()) } else { print(&gate.expect, Format::Sm) };
+    let asked = if gate.expect.is_empty() {
+        join(&gate.runs.iter().map(|(name, _)| name).collect::<Vec<_>>())
+    } else {
+        print(&gate.expect, Format::Sm)
+    };
     let finding = Finding::error("binary-lacks-device-code", format!("{what}, and {asked} was expected"))
         .seen(Evidence::new("device code", "none").at(path))
         .then("every CUDA kernel of it is missing: the ops are built when they are first used, or fail")
-        .fix(Fix::advice("build the ops into it: for DeepSpeed `DS_BUILD_OPS=1` or `DS_BUILD_<OP>=1` with nvcc found, else no `.cu` file was compiled"))
+        .fix(Fix::advice(
+            "build the ops into it: for DeepSpeed `DS_BUILD_OPS=1` or `DS_BUILD_<OP>=1` with nvcc found, else no `.cu` file was compiled",
+        ))
         .about(path.to_string());
     Finding { location: Some(crate::finding::Location { file: path.clone(), line: None }), ..finding }
 }
@@ -119,7 +129,11 @@ fn lacks(gate: &Gate, binary: &Binary, code: &DeviceCode) -> Option<Finding> {
 }
 
 fn one_lacking(one: &Lacking) -> String {
-    if one.containers == 0 { format!("no `{}`", one.target) } else { format!("`{}` in {} of {}", one.target, one.containers, count(usize::try_from(one.of).unwrap_or(usize::MAX), "container")) }
+    if one.containers == 0 {
+        format!("no `{}`", one.target)
+    } else {
+        format!("`{}` in {} of {}", one.target, one.containers, count(usize::try_from(one.of).unwrap_or(usize::MAX), "container"))
+    }
 }
 
 fn runs(gate: &Gate, know: &Knowledge, binary: &Binary, code: &DeviceCode) -> Option<Finding> {
@@ -176,11 +190,12 @@ pub fn on_gpu(know: &Knowledge, binary: &Binary, name: &str, capability: Capabil
 fn glibc(gate: &Gate, binary: &Binary, elf: &ElfFacts) -> Option<Finding> {
     let most = gate.max_glibc.as_ref()?;
     let needs = elf.highest_need("GLIBC").filter(|needs| needs > most)?;
-    let finding = Finding::error("binary-glibc-too-new", format!("{} needs glibc {needs}, and {most} is the most that was allowed", who(binary)))
-        .seen(Evidence::new("needed", format!("GLIBC_{needs}")).at(&binary.path))
-        .seen(Evidence::new("allowed", most.to_string()).said_by("--max-glibc"))
-        .then(format!("on a system of glibc {most} loading stops with ``version `GLIBC_{needs}' not found``"))
-        .fix(Fix::advice(format!("build it in a container with glibc {most}: `manylinux_{}`", most.major_minor().replace('.', "_"))));
+    let finding =
+        Finding::error("binary-glibc-too-new", format!("{} needs glibc {needs}, and {most} is the most that was allowed", who(binary)))
+            .seen(Evidence::new("needed", format!("GLIBC_{needs}")).at(&binary.path))
+            .seen(Evidence::new("allowed", most.to_string()).said_by("--max-glibc"))
+            .then(format!("on a system of glibc {most} loading stops with ``version `GLIBC_{needs}' not found``"))
+            .fix(Fix::advice(format!("build it in a container with glibc {most}: `manylinux_{}`", most.major_minor().replace('.', "_"))));
     Some(located(finding, binary))
 }
 
@@ -191,7 +206,8 @@ fn rpath(gate: &Gate, binary: &Binary, elf: &ElfFacts) -> Option<Finding> {
     let outside = outside(elf, depth(binary));
     let first = outside.first()?;
     let kind = if elf.runpath.is_some() { "RUNPATH" } else { "RPATH" };
-    let shown: Vec<String> = outside.iter().map(|entry| if entry.is_empty() { "an empty entry".to_owned() } else { format!("`{entry}`") }).collect();
+    let shown: Vec<String> =
+        outside.iter().map(|entry| if entry.is_empty() { "an empty entry".to_owned() } else { format!("`{entry}`") }).collect();
     let finding = Finding::error("binary-rpath-outside", format!("{} searches libraries in {}", who(binary), join(&shown)))
         .seen(Evidence::new(kind, (*first).to_owned()).at(&binary.path))
         .then("on another machine that folder is not there, or holds other libraries")

@@ -83,11 +83,17 @@ fn two_runtimes(loads: &Loads<'_>, looked: &Looked<'_>) -> Option<Finding> {
     let other = elf.needed.iter().find(|name| name.starts_with("libcudart.so.") && *name != own)?;
     let path = looked.load.opening.needs.iter().find(|need| need.name == *other)?.answer.path()?;
     let name = looked.binary.name();
-    let finding = Finding::warning("two-cuda-families", format!("`{name}` needs `{other}`, and torch {} runs with `{own}`: both are loaded", torch.version))
-        .seen(Evidence::new("needed", other.clone()).at(path))
-        .seen(Evidence::new("torch", own.to_owned()).at(&torch.path))
-        .then("two CUDA runtimes in one process; libraries of the two do not know each other's handles")
-        .fix(Fix::advice(format!("take a build for CUDA {}, or build it here", torch.cuda.map_or("of torch".to_owned(), |cuda| cuda.to_string()))));
+    let finding = Finding::warning(
+        "two-cuda-families",
+        format!("`{name}` needs `{other}`, and torch {} runs with `{own}`: both are loaded", torch.version),
+    )
+    .seen(Evidence::new("needed", other.clone()).at(path))
+    .seen(Evidence::new("torch", own.to_owned()).at(&torch.path))
+    .then("two CUDA runtimes in one process; libraries of the two do not know each other's handles")
+    .fix(Fix::advice(format!(
+        "take a build for CUDA {}, or build it here",
+        torch.cuda.map_or("of torch".to_owned(), |cuda| cuda.to_string())
+    )));
     Some(finding)
 }
 
@@ -105,11 +111,14 @@ pub fn of_wheel(torch: Option<&Torch>, wheel: &Wheel) -> Vec<Finding> {
             ("CUDA", other(&built.cuda, torch.cuda.map(|cuda| cuda.to_string()))),
         ];
         if let Some((what, (then, now))) = pairs.into_iter().find_map(|(what, pair)| Some((what, pair?))) {
-            let finding = Finding::error("prebuilt-ops-torch-changed", format!("the ops in `{name}` were built for {what} {then}, and this environment has {what} {now}"))
-                .seen(Evidence::new("built for", format!("{what} {then}")).at(&wheel.path).said_by("deepspeed/git_version_info_installed.py"))
-                .seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path))
-                .then("DeepSpeed refuses each of them when it is loaded")
-                .fix(Fix::advice(format!("take or build a wheel for {what} {now}")));
+            let finding = Finding::error(
+                "prebuilt-ops-torch-changed",
+                format!("the ops in `{name}` were built for {what} {then}, and this environment has {what} {now}"),
+            )
+            .seen(Evidence::new("built for", format!("{what} {then}")).at(&wheel.path).said_by("deepspeed/git_version_info_installed.py"))
+            .seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path))
+            .then("DeepSpeed refuses each of them when it is loaded")
+            .fix(Fix::advice(format!("take or build a wheel for {what} {now}")));
             found.push(finding.about(wheel.path.to_string()));
         }
     }
@@ -119,10 +128,13 @@ pub fn of_wheel(torch: Option<&Torch>, wheel: &Wheel) -> Vec<Finding> {
     if let (Some(claim), Some((member, needs))) = (claim, needs)
         && needs > claim
     {
-        let finding = Finding::warning("binary-glibc-too-new", format!("`{name}` says that glibc {claim} is enough, and `{member}` needs {needs}"))
-            .seen(Evidence::new("needed", format!("GLIBC_{needs}")).at(&wheel.path))
-            .then(format!("pip installs it on a system of glibc {claim}, where loading stops with ``version `GLIBC_{needs}' not found``"))
-            .fix(Fix::advice("auditwheel repair"));
+        let finding =
+            Finding::warning("binary-glibc-too-new", format!("`{name}` says that glibc {claim} is enough, and `{member}` needs {needs}"))
+                .seen(Evidence::new("needed", format!("GLIBC_{needs}")).at(&wheel.path))
+                .then(format!(
+                    "pip installs it on a system of glibc {claim}, where loading stops with ``version `GLIBC_{needs}' not found``"
+                ))
+                .fix(Fix::advice("auditwheel repair"));
         found.push(finding.about(wheel.path.to_string()));
     }
     found
@@ -152,11 +164,17 @@ fn library(case: &Case<'_>, loads: &Loads<'_>, looked: &Looked<'_>) -> Option<Fi
     match (id, loads.torch()) {
         ("prebuilt-binary-torch-mismatch", Some(torch)) => {
             finding = finding.seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path));
-            let advice = format!("take a build for torch {} with CUDA {}, or build it here", torch.version, torch.cuda.map_or("none".to_owned(), |cuda| cuda.to_string()));
+            let advice = format!(
+                "take a build for torch {} with CUDA {}, or build it here",
+                torch.version,
+                torch.cuda.map_or("none".to_owned(), |cuda| cuda.to_string())
+            );
             Some(finding.fix(Fix::advice(advice)))
         }
         ("torch-not-found", _) => Some(finding.fix(Fix::advice("install the torch that it was built for into this Python"))),
-        ("libcuda-not-found" | "libnvidia-ml-not-found", _) => Some(finding.fix(Fix::advice("it comes with NVIDIA's driver, never with a toolkit"))),
+        ("libcuda-not-found" | "libnvidia-ml-not-found", _) => {
+            Some(finding.fix(Fix::advice("it comes with NVIDIA's driver, never with a toolkit")))
+        }
         _ => {
             let folder = copy_elsewhere(case, &need.name);
             let fix = folder.map_or_else(
@@ -211,7 +229,8 @@ fn version(loads: &Loads<'_>, looked: &Looked<'_>) -> Option<Finding> {
         let Some(highest) = lacking.iter().max_by_key(|node| number(node)) else { continue };
         let id = if highest.starts_with("GLIBC_") { "glibc-not-found" } else { "glibcxx-not-found" };
         let family = highest.split('_').next().unwrap_or_default();
-        let offered = library.highest_definition(family).map_or("none of that name".to_owned(), |most| format!("`{family}_{most}` at most"));
+        let offered =
+            library.highest_definition(family).map_or("none of that name".to_owned(), |most| format!("`{family}_{most}` at most"));
         let known = ["GLIBC", "GLIBCXX", "CXXABI", "GCC"].contains(&family);
         let id = if known { id } else { "runtime-lib-not-on-loader-path" };
         return Some(
@@ -263,7 +282,11 @@ fn named<'s>(symbols: &[&'s Symbol]) -> (String, &'s str) {
 
 fn with_symbols(finding: Finding, symbols: &[&Symbol]) -> Finding {
     let finding = symbols.iter().take(SHOWN).fold(finding, |finding, symbol| finding.seen(Evidence::new("undefined", shown(&symbol.name))));
-    if symbols.len() > SHOWN { finding.seen(Evidence::new("undefined", format!("{} in all", count(symbols.len(), "symbol")))) } else { finding }
+    if symbols.len() > SHOWN {
+        finding.seen(Evidence::new("undefined", format!("{} in all", count(symbols.len(), "symbol"))))
+    } else {
+        finding
+    }
 }
 
 fn stops(looked: &Looked<'_>, first: &str) -> String {
@@ -275,7 +298,8 @@ fn of_other_torch(loads: &Loads<'_>, looked: &Looked<'_>, symbols: &[&Symbol]) -
     let torch = loads.torch().filter(|_| !symbols.is_empty())?;
     let name = looked.binary.name();
     let own = torch.cxx11_abi.value().copied();
-    let other: Vec<&Symbol> = symbols.iter().copied().filter(|symbol| cxx11_abi(&symbol.name).is_some_and(|abi| own.is_some_and(|own| own != abi))).collect();
+    let other: Vec<&Symbol> =
+        symbols.iter().copied().filter(|symbol| cxx11_abi(&symbol.name).is_some_and(|abi| own.is_some_and(|own| own != abi))).collect();
     let same = symbols.iter().any(|symbol| cxx11_abi(&symbol.name).is_some_and(|abi| own == Some(abi)));
     let torch_seen = |finding: Finding| finding.seen(Evidence::new("torch", torch.version.to_string()).at(&torch.path));
     if let (Some(own), false, false) = (own, other.is_empty(), same) {
@@ -303,14 +327,19 @@ fn of_other_torch(loads: &Loads<'_>, looked: &Looked<'_>, symbols: &[&Symbol]) -
 /// Symbols that this torch has, in a library that the file does not ask for.
 fn not_linked_with_torch(looked: &Looked<'_>, symbols: &[&Symbol]) -> Option<Finding> {
     let (words, first) = Some(named(symbols)).filter(|_| !symbols.is_empty())?;
-    let mut libraries: Vec<String> = symbols.iter().filter_map(|symbol| symbol.in_torch.as_ref()).map(|path| format!("`{}`", file_name(path))).collect();
+    let mut libraries: Vec<String> =
+        symbols.iter().filter_map(|symbol| symbol.in_torch.as_ref()).map(|path| format!("`{}`", file_name(path))).collect();
     libraries.sort();
     libraries.dedup();
     let finding = Finding::error(
         "undefined-symbol-missing-link",
         format!("`{}` wants {words} and is not linked with {}, which has it", looked.binary.name(), join(&libraries)),
     );
-    Some(with_symbols(finding, symbols).then(stops(looked, first)).fix(Fix::advice("link it as torch's `CUDAExtension`, `CppExtension` or `load` does")))
+    Some(
+        with_symbols(finding, symbols)
+            .then(stops(looked, first))
+            .fix(Fix::advice("link it as torch's `CUDAExtension`, `CppExtension` or `load` does")),
+    )
 }
 
 fn of_other_python(loads: &Loads<'_>, looked: &Looked<'_>, symbols: &[&Symbol]) -> Option<Finding> {
@@ -350,7 +379,11 @@ fn not_linked(looked: &Looked<'_>, symbols: &[&Symbol]) -> Option<Finding> {
         "undefined-symbol-missing-link",
         format!("`{name}` wants {words}, and neither its libraries nor this Python have it"),
     );
-    Some(with_symbols(finding.likely(), symbols).then(stops(looked, first)).fix(Fix::advice("link it with the library, or the source file, that has it")))
+    Some(
+        with_symbols(finding.likely(), symbols)
+            .then(stops(looked, first))
+            .fix(Fix::advice("link it with the library, or the source file, that has it")),
+    )
 }
 
 fn file_name(path: &HostPath) -> String {

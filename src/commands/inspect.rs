@@ -9,9 +9,9 @@ use crate::checks::gate::{self, Gate};
 use crate::checks::inspect::{self as load_checks, Looked};
 use crate::checks::{Case, Judged, summary};
 use crate::cli::{ExpectFrom, Format, InspectArgs, InspectGateArgs, SubjectArgs};
+use crate::collect::Lists;
 use crate::collect::inspect as collect;
 use crate::collect::loader::needs;
-use crate::collect::Lists;
 use crate::exit::Exit;
 use crate::facts::device_code::DeviceCode;
 use crate::facts::elf::ElfFacts;
@@ -61,7 +61,11 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     let mut found: Vec<Finding> = Vec::new();
     let python = case.python().ok().flatten();
     let torch = case.torch().ok().flatten();
-    let loads = if gated { Err("a gate judges the files, not this machine".to_owned()) } else { Loads::new(&facts, python, torch).map_err(|missing| missing.why) };
+    let loads = if gated {
+        Err("a gate judges the files, not this machine".to_owned())
+    } else {
+        Loads::new(&facts, python, torch).map_err(|missing| missing.why)
+    };
     let gpus = view::gpus(&case, !args.subject.gpu.is_empty());
     let mut views = Vec::new();
     let mut symbols = collect::Symbols::new(&*host);
@@ -92,7 +96,11 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
             };
             let mut missing = None;
             if let (Ok(load), Ok(loads), true) = (&load, &loads, in_use) {
-                let answer = if here { view::missing(&mut symbols, loads, binary, load) } else { Err("the files are on another machine".to_owned()) };
+                let answer = if here {
+                    view::missing(&mut symbols, loads, binary, load)
+                } else {
+                    Err("the files are on another machine".to_owned())
+                };
                 found.extend(load_checks::findings(&case, loads, &Looked { binary, load, missing: answer.clone() }));
                 missing = Some(answer);
             }
@@ -148,7 +156,10 @@ fn machine(args: &InspectArgs, gated: bool) -> anyhow::Result<Subject> {
     }
     let lists = Lists { torch_targets: args.gate.expect_from == Some(ExpectFrom::Torch) };
     // No GPU of this machine matters to a gate: the driver is not asked.
-    let named = SubjectArgs { gpu: if args.subject.gpu.is_empty() { vec!["9.0".to_owned()] } else { args.subject.gpu.clone() }, ..args.subject.clone() };
+    let named = SubjectArgs {
+        gpu: if args.subject.gpu.is_empty() { vec!["9.0".to_owned()] } else { args.subject.gpu.clone() },
+        ..args.subject.clone()
+    };
     let mut all = subject::load_all(&named, lists)?;
     all.pop().context("there is no machine to judge")
 }
@@ -162,7 +173,8 @@ fn gate_of(args: &InspectGateArgs, facts: &Snapshot, know: &Knowledge) -> anyhow
     match args.expect_from {
         Some(ExpectFrom::Env) => {
             const NAME: &str = "TORCH_CUDA_ARCH_LIST";
-            let list = facts.env.text(NAME).filter(|list| !list.is_empty()).with_context(|| format!("--expect-from env: {NAME} is not set"))?;
+            let list =
+                facts.env.text(NAME).filter(|list| !list.is_empty()).with_context(|| format!("--expect-from env: {NAME} is not set"))?;
             gate.expect = expected::expected(&list).map_err(|why| anyhow!("--expect-from env: {NAME}: {why}"))?;
             gate.expect_from = NAME.to_owned();
         }
@@ -170,7 +182,8 @@ fn gate_of(args: &InspectGateArgs, facts: &Snapshot, know: &Knowledge) -> anyhow
             let case = Case::new(facts, know, crate::checks::Purpose::Build, &[]);
             let torch = case.torch().map_err(|missing| anyhow!("--expect-from torch: {}", missing.why))?;
             let torch = torch.context("--expect-from torch: there is no torch in the Python that is judged (`--python` picks another)")?;
-            gate.expect = expected::of_torch(torch).with_context(|| format!("--expect-from torch: the targets of torch {} cannot be read", torch.version))?;
+            gate.expect = expected::of_torch(torch)
+                .with_context(|| format!("--expect-from torch: the targets of torch {} cannot be read", torch.version))?;
             gate.expect_from = format!("torch {}", torch.version);
         }
         None => {}
@@ -223,7 +236,9 @@ fn read(host: &dyn Host, args: &InspectArgs, progress: &Progress) -> anyhow::Res
         }
         match collect::file(host, &absolute(host, path), &say) {
             Ok(Some(inspected)) => files.add(inspected, true),
-            Ok(None) => files.unreadable.push((path.into(), "neither an ELF file, nor a fat binary, nor an archive, nor a wheel".to_owned())),
+            Ok(None) => {
+                files.unreadable.push((path.into(), "neither an ELF file, nor a fat binary, nor an archive, nor a wheel".to_owned()))
+            }
             Err(why) => files.unreadable.push((path.into(), why)),
         }
     }
@@ -380,7 +395,11 @@ fn proves(gate: &Gate, views: &[render::inspect::View<'_>], unreadable: &[(HostP
     }
     let loads = views.iter().filter(|view| view.judged.is_ok()).count();
     let code = if with_code == 0 { "no device code".to_owned() } else { format!("device code in {}", count(with_code, "file")) };
-    let load = if loads == 0 { "not judged whether anything loads here".to_owned() } else { format!("{} judged for loading here", count(loads, "file")) };
+    let load = if loads == 0 {
+        "not judged whether anything loads here".to_owned()
+    } else {
+        format!("{} judged for loading here", count(loads, "file"))
+    };
     format!("{code}; {load}")
 }
 

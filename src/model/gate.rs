@@ -61,10 +61,13 @@ pub fn outside<'e>(elf: &'e ElfFacts, deep: Option<usize>) -> Vec<&'e str> {
 }
 
 fn leaves(entry: &str, deep: Option<usize>) -> bool {
-    let origin = ["${ORIGIN}", "$ORIGIN"].iter().find_map(|name| entry.strip_prefix(name)).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let origin =
+        ["${ORIGIN}", "$ORIGIN"].iter().find_map(|name| entry.strip_prefix(name)).filter(|rest| rest.is_empty() || rest.starts_with('/'));
     let Some(below) = origin else {
         let plain = entry.trim_end_matches('/');
-        let multiarch = |folder: &str| plain.strip_prefix(folder).is_some_and(|rest| rest.ends_with("-linux-gnu") && !rest.trim_start_matches('/').contains('/'));
+        let multiarch = |folder: &str| {
+            plain.strip_prefix(folder).is_some_and(|rest| rest.ends_with("-linux-gnu") && !rest.trim_start_matches('/').contains('/'))
+        };
         return !(SYSTEM.contains(&plain) || ["/lib/", "/usr/lib/"].iter().any(|folder| multiarch(folder)));
     };
     let Some(deep) = deep else { return false };

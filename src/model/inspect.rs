@@ -112,7 +112,8 @@ impl<'a> Loads<'a> {
             (Observed::Seen { value }, true) => value,
             (other, true) => return Err(NotHere::Unknown(Missing { topic: "file", why: why(other), failed: true })),
         };
-        let known = self.alone.as_ref().and_then(Process::machine).or_else(|| self.after_torch.as_ref().and_then(|(process, _)| process.machine()));
+        let known =
+            self.alone.as_ref().and_then(Process::machine).or_else(|| self.after_torch.as_ref().and_then(|(process, _)| process.machine()));
         if let Some((here, _)) = known.filter(|here| *here != (elf.machine, elf.class_bits)) {
             return Err(NotHere::Machine { file: elf.machine, here });
         }
@@ -120,7 +121,11 @@ impl<'a> Loads<'a> {
             return Err(NotHere::Python { wants, here });
         }
         if self.torch_unknown && needs_torch(elf) {
-            return Err(NotHere::Unknown(Missing { topic: "torch", why: "what this torch's libraries hold is not known".to_owned(), failed: false }));
+            return Err(NotHere::Unknown(Missing {
+                topic: "torch",
+                why: "what this torch's libraries hold is not known".to_owned(),
+                failed: false,
+            }));
         }
         if binary.form == Form::Executable {
             let process = Process::of_program(self.facts, path, Some(elf.clone()), None).map_err(NotHere::Unknown)?;
@@ -150,7 +155,9 @@ impl<'a> Loads<'a> {
             }
             last = Some(load);
         }
-        last.ok_or_else(|| NotHere::Unknown(Missing { topic: "libraries", why: "the loader's folders were not found".to_owned(), failed: true }))
+        last.ok_or_else(|| {
+            NotHere::Unknown(Missing { topic: "libraries", why: "the loader's folders were not found".to_owned(), failed: true })
+        })
     }
 
     /// The tag in the file's name, and this Python's, where they differ.
@@ -255,7 +262,9 @@ mod tests {
     fn wheels_for_pythons() {
         let python = Interpreter { version: Some("3.11.2".parse().unwrap()), ..Interpreter::default() };
         let fits = |name: &str| fits_python(&wheel(name), &python);
-        for yes in ["a-1-cp311-cp311-linux_x86_64.whl", "a-1-py3-none-any.whl", "a-1-cp38-abi3-manylinux1_x86_64.whl", "a-1-py2.py3-none-any.whl"] {
+        for yes in
+            ["a-1-cp311-cp311-linux_x86_64.whl", "a-1-py3-none-any.whl", "a-1-cp38-abi3-manylinux1_x86_64.whl", "a-1-py2.py3-none-any.whl"]
+        {
             assert_eq!(fits(yes), Some(true), "{yes}");
         }
         for no in ["a-1-cp310-cp310-linux_x86_64.whl", "a-1-cp312-abi3-linux_x86_64.whl", "a-1-cp311-cp311t-linux_x86_64.whl"] {

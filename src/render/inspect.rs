@@ -110,8 +110,13 @@ pub fn listed(code: &DeviceCode) -> String {
 
 fn amounts(code: &DeviceCode) -> String {
     let number = |number: u64, noun| count(usize::try_from(number).unwrap_or(usize::MAX), noun);
-    let mut parts = vec![number(code.containers(), "container"), format!("{} {}", code.entries, if code.entries == 1 { "entry" } else { "entries" })];
-    parts.push(if code.unpacked > code.stored { format!("{} ({} unpacked)", bytes(code.stored), bytes(code.unpacked)) } else { bytes(code.stored) });
+    let mut parts =
+        vec![number(code.containers(), "container"), format!("{} {}", code.entries, if code.entries == 1 { "entry" } else { "entries" })];
+    parts.push(if code.unpacked > code.stored {
+        format!("{} ({} unpacked)", bytes(code.stored), bytes(code.unpacked))
+    } else {
+        bytes(code.stored)
+    });
     if code.relocatable > 0 {
         parts.push(format!("{} relocatable", code.relocatable));
     }
@@ -125,12 +130,22 @@ fn runs_lines(runs: &[Runs]) -> Vec<String> {
             .filter(|one| one.runs == wanted)
             .map(|one| {
                 let name = if one.gpu == one.capability { one.gpu.clone() } else { format!("{} ({})", one.gpu, one.capability) };
-                if one.by.is_empty() { name } else if wanted { format!("{name} by {}", one.by) } else { format!("{name}: {}", one.by) }
+                if one.by.is_empty() {
+                    name
+                } else if wanted {
+                    format!("{name} by {}", one.by)
+                } else {
+                    format!("{name}: {}", one.by)
+                }
             })
             .collect();
         all.join(", ")
     };
-    [("runs on", named(true)), ("not on", named(false))].into_iter().filter(|(_, text)| !text.is_empty()).map(|(label, text)| line(label, &text)).collect()
+    [("runs on", named(true)), ("not on", named(false))]
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(label, text)| line(label, &text))
+        .collect()
 }
 
 fn elf_lines(view: &View<'_>, elf: &ElfFacts, verbose: bool) -> Vec<String> {
@@ -219,7 +234,11 @@ pub fn wheel_lines(wheel: &Wheel) -> Vec<String> {
         _ => lines.push(line("package", "no METADATA: not a wheel")),
     }
     let tags = if wheel.tags.is_empty() {
-        wheel.name.as_ref().map(|name| format!("{}-{}-{}", name.python.join("."), name.abi.join("."), name.platform.join("."))).unwrap_or_default()
+        wheel
+            .name
+            .as_ref()
+            .map(|name| format!("{}-{}-{}", name.python.join("."), name.abi.join("."), name.platform.join(".")))
+            .unwrap_or_default()
     } else {
         wheel.tags.join(", ")
     };

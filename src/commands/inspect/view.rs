@@ -101,9 +101,22 @@ pub fn view<'b>(
     missing: Option<Result<Vec<Symbol>, String>>,
     gpus: &Gpus,
 ) -> shown::View<'b> {
-    let torch: Vec<&str> = binary.imports.value().into_iter().flatten().map(|import| import.name.as_str()).filter(|name| owner(name) == Owner::Torch).collect();
+    let torch: Vec<&str> = binary
+        .imports
+        .value()
+        .into_iter()
+        .flatten()
+        .map(|import| import.name.as_str())
+        .filter(|name| owner(name) == Owner::Torch)
+        .collect();
     shown::View {
-        runs: binary.device_code.value().map(|code| gpus.all.iter().map(|(name, capability)| row(name, *capability, runs_on(know, code, *capability, gpus.driver))).collect()).unwrap_or_default(),
+        runs: binary
+            .device_code
+            .value()
+            .map(|code| {
+                gpus.all.iter().map(|(name, capability)| row(name, *capability, runs_on(know, code, *capability, gpus.driver))).collect()
+            })
+            .unwrap_or_default(),
         libraries: load.map(|load| libraries(binary, load)).unwrap_or_default(),
         judged: load.map(|load| within(load.within)).map_err(Clone::clone),
         undefined: match missing {
@@ -147,7 +160,9 @@ fn library(need: &Need, own: Option<&HostPath>) -> shown::Library {
     let (answer, path, how) = match &need.answer {
         Answer::Found { path, via } => ("found", Some(path.clone()), how(via)),
         Answer::Refused { path, why, .. } => ("refused", Some(path.clone()), why.clone()),
-        Answer::NotFound { no_cache: true } => ("missing", None, "nowhere on the loader's search, and there is no /etc/ld.so.cache".to_owned()),
+        Answer::NotFound { no_cache: true } => {
+            ("missing", None, "nowhere on the loader's search, and there is no /etc/ld.so.cache".to_owned())
+        }
         Answer::NotFound { .. } => ("missing", None, "nowhere on the loader's search".to_owned()),
         Answer::Unknown { why } => ("unknown", None, why.clone()),
     };
@@ -176,7 +191,10 @@ mod tests {
         let know = Knowledge::embedded();
         for (name, major, minor) in USUAL {
             let found = know.gpu(name);
-            assert!(matches!(&found, GpuMatch::One { capability, .. } if *capability == Capability::new(major, minor)), "{name}: {found:?}");
+            assert!(
+                matches!(&found, GpuMatch::One { capability, .. } if *capability == Capability::new(major, minor)),
+                "{name}: {found:?}"
+            );
         }
     }
 }

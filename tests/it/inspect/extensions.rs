@@ -66,15 +66,15 @@ fn extension(gxx: &Path, folder: &Path, name: &str, before: &str, call: &str, fl
 
 const CURAND: &str = "extern \"C\" int curandCreateGenerator(void *, int);";
 const CALL_CURAND: &str = "curandCreateGenerator(0, 0)";
-const CHECK_FAIL: &str =
-    "#include <string>\nnamespace c10 { namespace detail { void torchCheckFail(const char *, const char *, unsigned, const std::string &); } }";
+const CHECK_FAIL: &str = "#include <string>\nnamespace c10 { namespace detail { void torchCheckFail(const char *, const char *, unsigned, const std::string &); } }";
 const CALL_CHECK: &str = "c10::detail::torchCheckFail(\"\", \"\", 1, std::string(\"x\"))";
 
 fn causes(gxx: &Path, venv: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let lib = site(venv).join("torch/lib");
-    let torch: Vec<String> = [format!("-L{}", lib.display()), "-Wl,--no-as-needed".into(), "-lc10".into(), "-Wl,--unresolved-symbols=ignore-all".into()].into();
+    let torch: Vec<String> =
+        [format!("-L{}", lib.display()), "-Wl,--no-as-needed".into(), "-lc10".into(), "-Wl,--unresolved-symbols=ignore-all".into()].into();
     let with = |more: &str| torch.iter().cloned().chain([more.to_owned()]).collect::<Vec<_>>();
     let none: Vec<String> = vec!["-Wl,--unresolved-symbols=ignore-all".into()];
     let cases: Vec<(&str, PathBuf, &str)> = vec![
@@ -82,16 +82,42 @@ fn causes(gxx: &Path, venv: &Path) {
         ("old_abi", extension(gxx, folder, "old_abi", CHECK_FAIL, CALL_CHECK, &with("-D_GLIBCXX_USE_CXX11_ABI=0")), "cxx11-abi-mismatch"),
         (
             "other_torch",
-            extension(gxx, folder, "other_torch", "namespace c10 { void gone_in_this_release(int); }", "c10::gone_in_this_release(1)", &torch),
+            extension(
+                gxx,
+                folder,
+                "other_torch",
+                "namespace c10 { void gone_in_this_release(int); }",
+                "c10::gone_in_this_release(1)",
+                &torch,
+            ),
             "undefined-symbol-torch-version",
         ),
         ("unlinked_torch", extension(gxx, folder, "unlinked_torch", CHECK_FAIL, CALL_CHECK, &none), "undefined-symbol-missing-link"),
-        ("no_aio", extension(gxx, folder, "no_aio", "extern \"C\" int io_setup(int, void *);", "io_setup(1, 0)", &none), "undefined-symbol-missing-link"),
-        ("no_driver", extension(gxx, folder, "no_driver", "extern \"C\" int cuInit(int);", "cuInit(0)", &torch), "undefined-symbol-missing-link"),
+        (
+            "no_aio",
+            extension(gxx, folder, "no_aio", "extern \"C\" int io_setup(int, void *);", "io_setup(1, 0)", &none),
+            "undefined-symbol-missing-link",
+        ),
+        (
+            "no_driver",
+            extension(gxx, folder, "no_driver", "extern \"C\" int cuInit(int);", "cuInit(0)", &torch),
+            "undefined-symbol-missing-link",
+        ),
         // torch loads it for itself; only what is linked with libtorch_cuda, which needs it, sees it too.
         ("no_curand", extension(gxx, folder, "no_curand", CURAND, CALL_CURAND, &torch), "undefined-symbol-missing-link"),
         ("curand_by_torch", extension(gxx, folder, "curand_by_torch", CURAND, CALL_CURAND, &with("-ltorch_cuda")), ""),
-        ("weak", extension(gxx, folder, "weak", "extern \"C\" __attribute__((weak)) int nobody_has_this();", "if (nobody_has_this) nobody_has_this()", &torch), ""),
+        (
+            "weak",
+            extension(
+                gxx,
+                folder,
+                "weak",
+                "extern \"C\" __attribute__((weak)) int nobody_has_this();",
+                "if (nobody_has_this) nobody_has_this()",
+                &torch,
+            ),
+            "",
+        ),
     ];
     let truth = real_python(venv, folder, &cases.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
     for ((name, path, expected), real) in cases.iter().zip(&truth) {
@@ -117,7 +143,8 @@ fn causes(gxx: &Path, venv: &Path) {
 fn real_python(venv: &Path, folder: &Path, names: &[&str]) -> Vec<String> {
     const SCRIPT: &str = "import sys, ctypes\nimport torch\nfor path in sys.argv[1:]:\n    try:\n        ctypes.CDLL(path)\n        print('loaded')\n    except OSError as error:\n        print(str(error).replace('\\n', ' '))\n";
     let paths = names.iter().map(|name| folder.join(format!("{name}.so")));
-    let out = Command::new(venv.join("bin/python")).arg("-c").arg(SCRIPT).args(paths).env_clear().env("PATH", "/usr/bin:/bin").output().unwrap();
+    let out =
+        Command::new(venv.join("bin/python")).arg("-c").arg(SCRIPT).args(paths).env_clear().env("PATH", "/usr/bin:/bin").output().unwrap();
     let lines: Vec<String> = String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), names.len(), "{}", String::from_utf8_lossy(&out.stderr));
     lines

@@ -44,7 +44,10 @@ fn targets() {
         let report = json(gate("cu135_size.o", shut), 1);
         assert_eq!(ids(&report), ["binary-lacks-arch"], "{shut}");
         let finding = &report["findings"][0];
-        assert!(finding["title"].as_str().unwrap().contains(lacks) && finding["title"].as_str().unwrap().contains("cu135_size.o"), "{finding}");
+        assert!(
+            finding["title"].as_str().unwrap().contains(lacks) && finding["title"].as_str().unwrap().contains("cu135_size.o"),
+            "{finding}"
+        );
         assert!(finding["fixes"][0]["text"].as_str().unwrap().contains(flag), "{finding}");
         assert!(finding["location"]["file"].as_str().unwrap().ends_with("cu135_size.o"), "{finding}");
     }
@@ -136,7 +139,8 @@ fn limits(gcc: &Path) {
     fs::write(&source, "#include <stdio.h>\nvoid f(void) { puts(\"\"); }\n").unwrap();
     let made = |name: &str, rpath: &str| {
         let path = folder.path().join(name);
-        let out = Command::new(gcc).args(["-shared", "-fPIC", "-o"]).arg(&path).arg(&source).arg(format!("-Wl,-rpath,{rpath}")).output().unwrap();
+        let out =
+            Command::new(gcc).args(["-shared", "-fPIC", "-o"]).arg(&path).arg(&source).arg(format!("-Wl,-rpath,{rpath}")).output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         path
     };

@@ -43,7 +43,11 @@ fn wheel(folder: &Path, name: &str, members: &[(&str, &[u8])]) -> PathBuf {
     let mut record: String = members.iter().map(|(name, content)| format!("{name},,{}\n", content.len())).collect();
     record.push_str("ops-1.0.dist-info/METADATA,,\nops-1.0.dist-info/WHEEL,,\nops-1.0.dist-info/RECORD,,\n");
     let mut all = members.to_vec();
-    all.extend([("ops-1.0.dist-info/METADATA", METADATA), ("ops-1.0.dist-info/WHEEL", WHEEL), ("ops-1.0.dist-info/RECORD", record.as_bytes())]);
+    all.extend([
+        ("ops-1.0.dist-info/METADATA", METADATA),
+        ("ops-1.0.dist-info/WHEEL", WHEEL),
+        ("ops-1.0.dist-info/RECORD", record.as_bytes()),
+    ]);
     let path = folder.join(name);
     fs::write(&path, zip_of(&all, CompressionMethod::Deflated)).unwrap();
     path
@@ -70,7 +74,11 @@ fn one_op() {
     assert_eq!(own["record"], serde_json::json!({ "missing": [], "unlisted": [] }));
     // What DeepSpeed's setup wrote is read too.
     let built = b"version='0.19.8'\ninstalled_ops={'fused_adam': True, 'async_io': False}\naccelerator_name='cuda'\ntorch_info={'version': '2.6', 'cuda_version': '12.4'}\n";
-    let path = wheel(folder.path(), "deepspeed-0.19.8-py3-none-any.whl", &[("deepspeed/git_version_info_installed.py", built), ("deepspeed/ops/x.o", &one)]);
+    let path = wheel(
+        folder.path(),
+        "deepspeed-0.19.8-py3-none-any.whl",
+        &[("deepspeed/git_version_info_installed.py", built), ("deepspeed/ops/x.o", &one)],
+    );
     let report = json(inspect(&path), 0);
     assert_eq!(report["result"]["wheels"][0]["deepspeed"]["ops"], serde_json::json!({ "fused_adam": true, "async_io": false }));
     // No binary at all.
@@ -221,4 +229,22 @@ fn installed(venv: &Path) {
     assert_eq!((file["load"]["judged"].as_bool(), &file["load"]["undefined"]), (Some(true), &serde_json::json!([])), "{file:#}");
     let other = run("ops-1.0-cp312-cp312-linux_x86_64.whl", "torch/_C.cpython-312-x86_64-linux-gnu.so");
     assert_eq!(other["load"]["judged"].as_bool(), Some(false), "for another Python");
+    // What DeepSpeed wrote down when it was built, against the torch that it would meet.
+    let built = |torch: &str, cuda: &str| {
+        format!("version='0.19.8'\ninstalled_ops={{'fused_adam': True}}\ntorch_info={{'version': '{torch}', 'cuda_version': '{cuda}'}}\n")
+    };
+    for (torch, cuda, code) in [("2.6", "12.4", 1), ("2.11", "12.8", 1), ("2.11", "13.0", 0), ("0.0", "0.0", 0)] {
+        let text = built(torch, cuda);
+        let path =
+            wheel(folder.path(), "deepspeed-0.19.8-py3-none-any.whl", &[("deepspeed/git_version_info_installed.py", text.as_bytes())]);
+        let report = json(inspect(&path).arg("--python").arg(venv.join("bin/python")), code);
+        assert_eq!(ids(&report), vec!["prebuilt-ops-torch-changed"; code as usize], "{torch} {cuda}");
+    }
+    // A claim about glibc that a member does not hold.
+    let library = fs::read(site.join("torch/lib/libc10.so")).unwrap();
+    for (tag, found) in [("manylinux_2_5_x86_64", true), ("manylinux_2_34_x86_64", false), ("linux_x86_64", false)] {
+        let path = wheel(folder.path(), &format!("ops-1.0-cp311-cp311-{tag}.whl"), &[("torch/lib/libc10.so", &library)]);
+        let report = json(inspect(&path).arg("--python").arg(venv.join("bin/python")), 0);
+        assert_eq!(ids(&report).contains(&"binary-glibc-too-new".to_owned()), found, "{tag}: {report:#}");
+    }
 }
