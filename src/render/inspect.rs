@@ -47,7 +47,7 @@ pub struct Library {
 }
 
 fn line(label: &str, text: &str) -> String {
-    format!("  {label:<12}  {}", clean(text))
+    format!("  {label:<13}  {}", clean(text))
 }
 
 /// A file in full.

@@ -395,7 +395,7 @@ mod tests {
             cache,
             default_folders: vec!["/usr/lib".into()],
             libraries: libraries.iter().map(|path| library(path, ElfFacts::default())).collect(),
-            preload: Vec::new(),
+            ..LoaderFacts::default()
         };
         Snapshot { loader: Observed::seen(loader), ..Snapshot::default() }
     }
