@@ -12,6 +12,11 @@ const MOST_OF_OTHERS: u64 = 16 << 20;
 pub const MOST_KEPT: u64 = 64 << 20;
 /// The headers lie in these first bytes.
 const HEAD: usize = 64 << 10;
+/// Where the names of the sections lie is said at the very end of a file; they are known by their own name among them, and so much around
+/// it is kept, of so many places at most.
+const NAMES: &[u8] = b"\0.shstrtab\0";
+const AROUND: usize = 64 << 10;
+const MOST_NAMES: usize = 16;
 
 /// Takes the bytes as they come.
 pub struct Keeper {
@@ -20,12 +25,15 @@ pub struct Keeper {
     head: Vec<u8>,
     plan: Option<Vec<Range<u64>>>,
     parts: Vec<(u64, Vec<u8>)>,
+    /// The last bytes that went by.
+    tail: Vec<u8>,
+    names: usize,
 }
 
 impl Keeper {
     /// `length` in bytes, of the whole file.
     pub fn new(length: u64) -> Self {
-        Self { seen: 0, length, head: Vec::new(), plan: None, parts: Vec::new() }
+        Self { seen: 0, length, head: Vec::new(), plan: None, parts: Vec::new(), tail: Vec::new(), names: 0 }
     }
 
     pub fn push(&mut self, chunk: &[u8]) {
@@ -37,14 +45,46 @@ impl Keeper {
             }
             return;
         }
+        self.look_for_names(chunk);
         self.take(self.seen, chunk);
         self.seen = self.seen.saturating_add(chunk.len() as u64);
+    }
+
+    fn look_for_names(&mut self, chunk: &[u8]) {
+        // The seam between two chunks is looked at first, then the chunk.
+        let seam = NAMES.len() - 1;
+        let before = self.tail.len().saturating_sub(seam);
+        let joint: Vec<u8> = self.tail.iter().skip(before).chain(chunk.iter().take(seam)).copied().collect();
+        let base = self.seen - (self.tail.len() - before) as u64;
+        let mut found: Vec<u64> = memchr::memmem::find_iter(&joint, NAMES).map(|at| base + at as u64).collect();
+        found.extend(memchr::memmem::find_iter(chunk, NAMES).map(|at| self.seen + at as u64));
+        for at in found {
+            if self.names == MOST_NAMES {
+                break;
+            }
+            self.names += 1;
+            // What went by already, and what is to come.
+            let start = self.seen - self.tail.len() as u64;
+            let from = at.saturating_sub(AROUND as u64);
+            if from < self.seen {
+                let kept = self.tail.get(usize::try_from(from.saturating_sub(start)).unwrap_or(0)..).unwrap_or_default();
+                self.parts.push((from.max(start), kept.to_vec()));
+            }
+            self.plan.get_or_insert_default().push(from.max(self.seen)..at.saturating_add(AROUND as u64));
+        }
+        self.tail.extend_from_slice(chunk);
+        let more = self.tail.len().saturating_sub(AROUND);
+        self.tail.drain(..more);
     }
 
     fn decide(&mut self) {
         let head = std::mem::take(&mut self.head);
         self.plan = Some(plan(&head, self.length));
+        // All of it again, now that it is known what is wanted.
+        self.seen = 0;
+        self.look_for_names(&head);
         self.take(0, &head);
+        self.seen = head.len() as u64;
     }
 
     fn take(&mut self, at: u64, chunk: &[u8]) {
@@ -55,9 +95,9 @@ impl Keeper {
                 continue;
             }
             let Some(piece) = chunk.get((from - at) as usize..(to - at) as usize) else { continue };
-            match self.parts.last_mut() {
-                Some((start, bytes)) if *start + bytes.len() as u64 == from => bytes.extend_from_slice(piece),
-                _ => self.parts.push((from, piece.to_vec())),
+            match self.parts.iter_mut().find(|(start, bytes)| *start + bytes.len() as u64 == from) {
+                Some((_, bytes)) => bytes.extend_from_slice(piece),
+                None => self.parts.push((from, piece.to_vec())),
             }
         }
     }
@@ -141,6 +181,9 @@ mod tests {
             let imports = |file: &dyn ReadAt| Elf::open(file).unwrap().imports().unwrap();
             assert_eq!(imports(&sparse), imports(&whole.as_slice()));
             assert!(imports(&sparse).iter().any(|import| import.name == "malloc" && !import.weak));
+            let section = |file: &dyn ReadAt| Elf::open(file).unwrap().section(".rodata").unwrap();
+            assert_eq!(section(&sparse), section(&whole.as_slice()));
+            assert!(section(&sparse).is_some());
         }
     }
 
