@@ -17,6 +17,8 @@ pub struct Looked<'a> {
     pub load: &'a Load,
     /// Symbols that it cannot do without and that no file in its scope has. `Err`: not known, and why.
     pub missing: Result<Vec<Symbol>, String>,
+    /// The user asked for this very file, or for the wheel that it is in.
+    pub named: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -375,8 +377,11 @@ fn not_linked(looked: &Looked<'_>, symbols: &[&Symbol]) -> Option<Finding> {
         return Some(with_symbols(finding, &of_it).then(stops(looked, first)).fix(fix));
     }
     let (words, first) = Some(named(symbols)).filter(|_| !symbols.is_empty())?;
-    let finding = Finding::error(
+    // A package can load a library of its own for everybody before its modules: of what merely lies in a folder that is not known.
+    let severity = if looked.named { Severity::Error } else { Severity::Warning };
+    let finding = Finding::new(
         "undefined-symbol-missing-link",
+        severity,
         format!("`{name}` wants {words}, and neither its libraries nor this Python have it"),
     );
     Some(

@@ -11,11 +11,11 @@ pub struct InspectArgs {
     /// Libraries, programs, objects, .a, .cubin, .fatbin, wheels, or folders of them (with --root: in the tree, else on this machine)
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
-    #[command(flatten)]
-    pub gate: InspectGateArgs,
     /// One line a file, for scripts: name, form, targets, targets of some containers only, glibc; separated by tabs
     #[arg(long, conflicts_with_all = ["format", "expect", "expect_runs", "expect_from", "max_glibc", "no_rpath_outside"])]
     pub list: bool,
+    #[command(flatten)]
+    pub gate: InspectGateArgs,
     #[command(flatten)]
     pub subject: SubjectArgs,
     /// The shape of the result

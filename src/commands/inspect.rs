@@ -101,7 +101,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
                 } else {
                     Err("the files are on another machine".to_owned())
                 };
-                found.extend(load_checks::findings(&case, loads, &Looked { binary, load, missing: answer.clone() }));
+                found.extend(load_checks::findings(&case, loads, &Looked { binary, load, missing: answer.clone(), named: *named }));
                 missing = Some(answer);
             }
             if in_use && (!gated || !args.subject.gpu.is_empty()) && gpus.asked {
