@@ -8,6 +8,7 @@ mod machine;
 mod nccl;
 mod ops;
 mod overlay;
+mod plan;
 mod probe;
 mod problems;
 
@@ -19,6 +20,7 @@ pub use machine::*;
 pub use nccl::*;
 pub use ops::*;
 pub use overlay::*;
+pub use plan::*;
 pub use probe::*;
 pub use problems::*;
 
@@ -70,6 +72,7 @@ pub enum Command {
     List(ListArgs),
     Nccl(NcclArgs),
     Ops(OpsArgs),
+    Plan(PlanArgs),
     Probe(ProbeArgs),
     Snapshot(SnapshotArgs),
     Completions(CompletionsArgs),

@@ -14,6 +14,7 @@ mod op_subject;
 mod ops;
 mod output;
 mod overlay;
+mod plan;
 mod probe;
 mod progress;
 mod snapshot;
@@ -42,6 +43,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Some(Command::List(args)) => list::run(args),
         Some(Command::Nccl(args)) => nccl::run(args),
         Some(Command::Ops(args)) => ops::run(args),
+        Some(Command::Plan(args)) => plan::run(args),
         Some(Command::Probe(args)) => probe::run(args),
         Some(Command::Snapshot(args)) => snapshot::run(args),
         Some(Command::Completions(args)) => completions::run(args),

@@ -13,6 +13,7 @@ pub mod inspect;
 pub mod loader;
 pub mod ops;
 pub mod overlay;
+pub mod plan;
 pub mod python;
 pub mod search;
 pub mod symbols;

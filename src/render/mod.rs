@@ -10,6 +10,7 @@ pub mod markdown;
 pub mod nccl;
 pub mod ops;
 pub mod ops_report;
+pub mod plan;
 pub mod probe;
 pub mod sarif;
 pub mod shell;
