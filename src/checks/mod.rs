@@ -35,6 +35,7 @@ mod ninja;
 mod ops;
 mod ops_fixes;
 pub mod ops_report;
+pub mod ops_wheel;
 mod precedence;
 pub mod probe;
 mod proof;

@@ -23,6 +23,7 @@ pub fn fixes(case: &Case<'_>, scene: &Scene<'_>, op: &Op, obstacle: &Obstacle) -
         ("cutlass-missing", None) => cutlass(case),
         ("ds-kernels-missing", None) => vec![pip_install(case, ["deepspeed-kernels"], "the libraries that the op links")],
         ("nccl-header-missing", None) => vec![nccl(case)],
+        ("libcuda-not-found-at-link", None) => vec![libcuda(case)],
         ("triton-version", None) => triton(case, scene, op),
         ("ds-op-source-broken", None) => vec![Fix::advice("take a release whose sources compile, or go without the op")],
         _ => Vec::new(),
@@ -73,6 +74,16 @@ fn cutlass(case: &Case<'_>) -> Vec<Fix> {
         fixes.push(Fix::set("CUTLASS_PATH", "/opt/cutlass", "where evoformer_attn looks"));
     }
     fixes
+}
+
+/// NVIDIA's Python packages bring no stub.
+fn libcuda(case: &Case<'_>) -> Fix {
+    match (system(case), case.facts.host.os.value().map(|os| os.id.as_str())) {
+        (Some(Family::Debian), Some("debian")) => {
+            as_root(case, ["apt-get", "install", "-y", "libcuda1"], "the driver's library (non-free), for linking alone")
+        }
+        _ => Fix::advice("install the toolkit's driver stubs (`cuda-driver-dev`) and put their folder on LIBRARY_PATH"),
+    }
 }
 
 fn nccl(case: &Case<'_>) -> Fix {

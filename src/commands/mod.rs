@@ -15,6 +15,7 @@ mod ops;
 mod output;
 mod overlay;
 mod plan;
+mod plan_verify;
 mod probe;
 mod progress;
 mod snapshot;

@@ -53,6 +53,17 @@ fn known(know: &Knowledge, version: &Dotted, option: &str) -> anyhow::Result<()>
     }
 }
 
+/// What to say of an op that the release does not have.
+pub fn unknown_op(know: &Knowledge, version: &Dotted, name: &str) -> String {
+    if know.op_names().contains(name) {
+        return format!("--ops: DeepSpeed {version} has no op `{name}` for this accelerator");
+    }
+    match know.near_op(name) {
+        Some(near) => format!("--ops: there is no op `{name}`; near it: {near}"),
+        None => format!("--ops: there is no op `{name}`; `ds-doctor ops` lists them"),
+    }
+}
+
 /// The ops, where there is a DeepSpeed that can be judged.
 ///
 /// # Errors

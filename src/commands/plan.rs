@@ -1,7 +1,7 @@
 //! `ds-doctor plan`
 
 use super::subject::Subject;
-use super::{op_subject, output};
+use super::{op_subject, output, plan_verify};
 use crate::checks::ops_report::{self, Reason, Row};
 use crate::checks::{Case, judge};
 use crate::cli::{PlanArgs, PlanFormat};
@@ -22,6 +22,9 @@ use std::io::Write as _;
 /// # Errors
 /// Wrong use, unreadable input, an unknown op or release, or a result that cannot be written.
 pub fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
+    if let Some(wheel) = &args.verify {
+        return plan_verify::run(args, wheel);
+    }
     if args.source.is_some() && args.subject.root.is_some() {
         bail!("--source is built on the machine that the plan is for: it does not go with --root");
     }
@@ -178,6 +181,10 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
             vec![format!("{python} -m ensurepip")],
         );
     }
+    // async_io and gds take pin_memory with them.
+    let forced: Vec<String> = wanted.iter().map(|row| row.state.op.op.to_string()).filter(|op| !names.contains(op)).collect();
+    plan.left_out.retain(|left| !forced.contains(&left.op));
+    plan.ops.extend(forced);
     let built: Vec<(&Op, &OpBuild)> = wanted.iter().filter_map(|row| Some((row.state.op, row.state.build?))).collect();
     let ninja = search::starts(case.facts, "ninja").is_some() && scene.does(DeepSpeedTrait::NinjaOptIn);
     // The two name their objects alike, and ninja builds both in one folder.
@@ -188,7 +195,7 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
     let lines = jobs.lines(ninja && !clash, threads);
     plan.lines.extend(lines);
     plan.lines.extend(plan::commands(scene, &ask));
-    plan.seconds = cost(&know, scene, &built, targets);
+    plan.seconds = cost(&know, scene, &built);
     Ok(plan)
 }
 
@@ -200,10 +207,8 @@ fn cost(
     targets: usize,
 ) -> Option<u64> {
     let mut all = 0;
-    for (op, build) in built {
-        let cost = know.op_cost(&op.op, &scene.deepspeed.version)?;
-        let more = if build.cu > 0 { u64::from(cost.seconds_a_target) * (targets.max(1) as u64 - 1) } else { 0 };
-        all += u64::from(cost.seconds) + more;
+    for (op, _) in built {
+        all += u64::from(know.op_cost(&op.op, &scene.deepspeed.version)?.seconds);
     }
     Some(all)
 }

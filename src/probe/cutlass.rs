@@ -21,7 +21,7 @@ const LOG_CAP: u64 = 4 << 20;
 /// Why DeepSpeed does not take any.
 pub fn includes(host: &dyn Host, facts: &Snapshot, python: Option<&Interpreter>, way: CutlassGate) -> Result<Vec<PathBuf>, String> {
     let named = facts.env.filled("CUTLASS_PATH").map(|value| value.to_string_lossy().into_owned());
-    let knows_words = way != CutlassGate::Path;
+    let knows_words = !matches!(way, CutlassGate::Log | CutlassGate::Path);
     let packaged = || bindings(python).ok_or("`CUTLASS_PATH` asks for the Python package nvidia-cutlass, which is not installed");
     let places: Vec<PathBuf> = match named.as_deref() {
         Some(IGNORE) if knows_words => return Ok(Vec::new()),
@@ -73,7 +73,7 @@ fn folders(host: &dyn Host, place: &Path, way: CutlassGate) -> Option<Vec<PathBu
     let there = |folder: &PathBuf| host.list(folder).is_ok();
     let (include, utilities) = match way {
         // The header itself is looked for only since the search.
-        CutlassGate::Path | CutlassGate::PathOrWord | CutlassGate::Word => {
+        CutlassGate::Log | CutlassGate::Path | CutlassGate::PathOrWord | CutlassGate::Word => {
             (Some(place.join("include")).filter(there), place.join("tools/util/include"))
         }
         CutlassGate::Search if host.is_file(&place.join("include/cutlass/cutlass.h")) => {

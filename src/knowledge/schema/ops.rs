@@ -110,7 +110,9 @@ choice! {
 choice! {
     /// How an op finds CUTLASS.
     pub enum CutlassGate {
-        /// `CUTLASS_PATH` must be set.
+        /// `CUTLASS_PATH` must be set, and without a CHANGELOG.md there the test itself dies.
+        Log,
+        /// `CUTLASS_PATH` must be set; without a CHANGELOG.md there the Python package must be there in 3.1 or newer, its minor 1 or above.
         Path,
         /// The same; `DS_IGNORE_CUTLASS_DETECTION` and `DS_USE_CUTLASS_PYTHON_BINDINGS` are values with a meaning of their own.
         PathOrWord,
@@ -277,15 +279,12 @@ row!(
 );
 
 record! {
-    /// What compiling an op costs, as it was measured once: for one target, by one compiler at a time.
+    /// What compiling an op costs, as it was measured once, by one compiler at a time, for the targets that the source names.
     pub struct OpCost {
         pub op: Str,
         pub deepspeed: Versions,
         /// Seconds of processor time for all its sources.
         pub seconds: u32,
-        /// Seconds of processor time that one more target costs.
-        #[serde(default)]
-        pub seconds_a_target: u32,
         /// MiB of the largest compiler process.
         pub memory: u32,
         #[serde(default)]

@@ -62,7 +62,7 @@ pub(super) fn prebuild(scene: &Scene<'_>, ops: &[&Op], gates: &[Decision], wishe
             return Archs::default();
         };
         let least = scene.know.op_gate(op, version).and_then(|gate| gate.keeps).unwrap_or(0);
-        let kept = arch_list::filter(list, least);
+        let kept = filter(scene, list, least);
         let bf16 = (build.cu > 0).then(|| !kept.is_empty() && kept.iter().all(|item| item.target.capability.major >= 8));
         Archs { list: list.to_vec(), kept, default, refusal: refusal.clone(), narrowed_by: narrowed_by.cloned(), bf16 }
     };
@@ -87,6 +87,15 @@ pub(super) fn prebuild(scene: &Scene<'_>, ops: &[&Op], gates: &[Decision], wishe
         *slot = archs;
     }
     all
+}
+
+/// What the filter of an op leaves. Up to 0.16.3 it looked at the first digit alone, which of 12.0 is 1.
+fn filter(scene: &Scene<'_>, items: &[Item], least: u32) -> Vec<Item> {
+    let kept = arch_list::filter(items, least);
+    if least == 0 || scene.does(DeepSpeedTrait::TwoDigitCapabilities) {
+        return kept;
+    }
+    kept.into_iter().filter(|item| item.target.capability.major < 10).collect()
 }
 
 fn text(items: &[Item]) -> String {
@@ -199,7 +208,7 @@ fn at_first_use(scene: &Scene<'_>, op: &Op, build: &OpBuild) -> Vec<Result<Optio
     };
     // Without a GPU the filter of the op is not asked.
     let least = scene.know.op_gate(op, version).and_then(|gate| gate.keeps).filter(|_| gpu || fused).unwrap_or(0);
-    let kept = arch_list::filter(&items, least);
+    let kept = filter(scene, &items, least);
     match () {
         () if kept.is_empty() => vec![Ok(Some(nothing_left(scene, op, &items)))],
         () if build.cu > 0 => vec![nvcc_takes(scene, op, &kept, id)],

@@ -2,7 +2,7 @@
 
 use super::{Obstacle, Scene, Stage};
 use crate::facts::observed::Missing;
-use crate::facts::ops::{CUTLASS_INCLUDES, CUTLASS_PLACES, CUTLASS_PREFIXES, CutlassPlace};
+use crate::facts::ops::{CUTLASS_INCLUDES, CUTLASS_PLACES, CUTLASS_PREFIXES, CutlassPlace, OpsFacts};
 use crate::facts::python::Interpreter;
 use crate::knowledge::schema::ops::CutlassGate;
 use crate::model::search;
@@ -24,9 +24,11 @@ pub fn find(scene: &Scene<'_>, way: CutlassGate) -> Result<Result<Vec<PathBuf>, 
         let obstacle = Obstacle::new(ID, Stage::Refused, says);
         Ok(Err(if shown.is_empty() { obstacle } else { obstacle.seen("CUTLASS_PATH", shown.clone(), None, "environment") }))
     };
-    let knows_words = way != CutlassGate::Path;
+    if matches!(way, CutlassGate::Log | CutlassGate::Path) {
+        return Ok(by_log(scene, ops, way, named.as_deref()));
+    }
     let places: Vec<PathBuf> = match named.as_deref() {
-        Some(IGNORE) if knows_words => return Ok(Ok(Vec::new())),
+        Some(IGNORE) => return Ok(Ok(Vec::new())),
         Some(path) if way == CutlassGate::Word => {
             let says = format!(
                 "evoformer_attn of DeepSpeed {} dies of `CUTLASS_PATH={path}`: only `{IGNORE}` goes through",
@@ -35,7 +37,7 @@ pub fn find(scene: &Scene<'_>, way: CutlassGate) -> Result<Result<Vec<PathBuf>, 
             let obstacle = Obstacle::new(ID, Stage::Dies, says).seen("CUTLASS_PATH", path, None, "environment");
             return Ok(Err(obstacle));
         }
-        Some(BINDINGS) if knows_words => match scene.python.and_then(bindings) {
+        Some(BINDINGS) => match scene.python.and_then(bindings) {
             Some(places) => places,
             None => return refused("`CUTLASS_PATH` asks for the Python package nvidia-cutlass, which is not installed".to_owned()),
         },
@@ -55,6 +57,38 @@ pub fn find(scene: &Scene<'_>, way: CutlassGate) -> Result<Result<Vec<PathBuf>, 
         return refused(format!("`{}` is older than CUTLASS 3.1.0", place.path));
     }
     Ok(Ok(folders))
+}
+
+/// Up to 0.18.4: the value is a path whatever it says, and nothing but its CHANGELOG.md is looked at.
+fn by_log(scene: &Scene<'_>, ops: &OpsFacts, way: CutlassGate, named: Option<&str>) -> Result<Vec<PathBuf>, Obstacle> {
+    let Some(named) = named else {
+        return Err(Obstacle::new(ID, Stage::Refused, "evoformer_attn needs CUTLASS, and `CUTLASS_PATH` is not set"));
+    };
+    let seen = |stage, says: String| Obstacle::new(ID, stage, says).seen("CUTLASS_PATH", named, None, "environment");
+    let path = search::absolute(scene.facts, named.as_ref()).unwrap_or_else(|| PathBuf::from(named));
+    let place = ops.cutlass(&path);
+    match place.and_then(|place| place.log_names_3_1_0) {
+        Some(true) => {}
+        Some(false) => return Err(seen(Stage::Refused, format!("`{named}` is older than CUTLASS 3.1.0"))),
+        None if way == CutlassGate::Log => {
+            let says = format!("DeepSpeed {} reads `{named}/CHANGELOG.md`, which is not there, and dies of it", scene.deepspeed.version);
+            return Err(seen(Stage::Raises, says));
+        }
+        None => {
+            // Its comparison wants 1 or more of the minor too, so that 4.0 is refused.
+            let package = scene.python.and_then(|python| python.package("nvidia-cutlass"));
+            if !package.is_some_and(|package| package.version.major() >= 3 && package.version.minor() >= 1) {
+                let says = format!(
+                    "`{named}` has no CHANGELOG.md, and the Python package nvidia-cutlass of 3.1 or newer is not there to be asked instead"
+                );
+                return Err(seen(Stage::Refused, says));
+            }
+        }
+    }
+    match place {
+        Some(place) if place.include => Ok(folders(place, way).unwrap_or_default()),
+        _ => Err(seen(Stage::Dies, format!("there are no CUTLASS headers in `{named}`, which `CUTLASS_PATH` names"))),
+    }
 }
 
 fn bindings(python: &Interpreter) -> Option<Vec<PathBuf>> {
@@ -85,7 +119,7 @@ fn folders(place: &CutlassPlace, way: CutlassGate) -> Option<Vec<PathBuf>> {
     let path = &place.path.0;
     let (include, utilities) = match way {
         // The header itself is looked for only since the search.
-        CutlassGate::Path | CutlassGate::PathOrWord | CutlassGate::Word => {
+        CutlassGate::Log | CutlassGate::Path | CutlassGate::PathOrWord | CutlassGate::Word => {
             (place.include.then(|| path.join("include")), place.utilities.then(|| path.join("tools/util/include")))
         }
         CutlassGate::Search if place.header_in_include => {

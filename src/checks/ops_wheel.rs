@@ -1,0 +1,206 @@
+//! A DeepSpeed wheel against what it was planned for: its ops, their archs, and the machine that it is meant for.
+
+use super::Case;
+use crate::facts::inspect::{Binary, Wheel};
+use crate::facts::torch::InstalledOps;
+use crate::finding::{Evidence, Finding, Fix};
+use crate::knowledge::schema::deepspeed::AcceleratorKind;
+use crate::knowledge::schema::ops::{Op, OpBuild};
+use crate::model::arch_list::{Format, Item, filter, print};
+use crate::model::device_code::lacking;
+use crate::model::inspect::fits_python;
+use crate::text::join;
+use crate::version::Dotted;
+
+/// What the wheel must be.
+pub struct Expected<'a> {
+    pub version: &'a Dotted,
+    pub accelerator: AcceleratorKind,
+    pub ops: &'a [&'a Op],
+    /// What CUDA code is compiled for; `None`: no op that is asked for has any.
+    pub archs: &'a [Item],
+}
+
+/// What of it does not hold.
+pub fn findings(wheel: &Wheel, built: &InstalledOps, expected: &Expected<'_>, target: &Case<'_>, build: Option<&Case<'_>>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let know = target.know;
+    for op in expected.ops {
+        let module = op.module.replace('.', "/");
+        let binary = wheel.binaries.iter().find(|binary| binary.member.as_deref().is_some_and(|member| is_module(member, &module)));
+        let noted = built.ops.get(op.op.as_ref()) == Some(&true);
+        match binary {
+            Some(binary) if noted => found.extend(archs(op, know.op_build(op, expected.version), binary, expected, know)),
+            _ => found.push(lacks(wheel, op, noted, &module)),
+        }
+    }
+    found.extend(fits(wheel, built, expected, target));
+    if let Some(build) = build {
+        found.extend(processor(expected, build, target));
+    }
+    found
+}
+
+/// `deepspeed/ops/adam/fused_adam_op.cpython-311-x86_64-linux-gnu.so`
+fn is_module(member: &str, module: &str) -> bool {
+    let below = member.split_once(".data/").and_then(|(_, rest)| rest.split_once('/')).map_or(member, |(_, rest)| rest);
+    below.strip_prefix(module).is_some_and(|rest| rest.starts_with('.') && rest.ends_with(".so"))
+}
+
+fn lacks(wheel: &Wheel, op: &Op, noted: bool, module: &str) -> Finding {
+    let title = if noted {
+        format!("the wheel says that it has {}, and holds no `{module}.*.so`", op.op)
+    } else {
+        format!("the wheel has no {}", op.op)
+    };
+    let holds: Vec<String> = wheel.binaries.iter().filter_map(|binary| binary.member.clone()).collect();
+    Finding::error("wheel-lacks-op", title)
+        .about(op.op.to_string())
+        .seen(Evidence::new("installed_ops", format!("{}: {noted}", op.op)).at(&wheel.path).said_by("git_version_info_installed.py"))
+        .seen(Evidence::new("modules", if holds.is_empty() { "none".to_owned() } else { holds.join(" ") }).at(&wheel.path))
+        .then("the op is compiled at first use on every machine, or fails where there is no compiler")
+        .fix(Fix::advice(format!("build again with `{}=1`; `ds-doctor ops` says whether it can be built there", op.variable)))
+}
+
+fn archs(
+    op: &Op,
+    build: Option<&OpBuild>,
+    binary: &Binary,
+    expected: &Expected<'_>,
+    know: &crate::knowledge::Knowledge,
+) -> Option<Finding> {
+    if build.is_none_or(|build| build.cu == 0) {
+        return None;
+    }
+    let least = know.op_gate(op, expected.version).and_then(|gate| gate.keeps).unwrap_or(0);
+    let wanted = filter(expected.archs, least);
+    let member = binary.member.clone().unwrap_or_default();
+    let Some(code) = binary.device_code.value() else {
+        return Some(
+            Finding::error("binary-lacks-device-code", format!("{} of the wheel holds no device code", op.op))
+                .about(op.op.to_string())
+                .seen(Evidence::new("module", member).at(&binary.path))
+                .then("its kernels are missing: it was built without nvcc"),
+        );
+    };
+    let short = lacking(code, &wanted);
+    if short.is_empty() {
+        return None;
+    }
+    let words: Vec<String> = short.iter().map(|one| one.target.to_string()).collect();
+    let holds: Vec<String> = code.listed().map(|(target, _)| target.to_string()).collect();
+    Some(
+        Finding::error("binary-lacks-arch", format!("{} of the wheel lacks {}", op.op, join(&words)))
+            .about(op.op.to_string())
+            .seen(Evidence::new("holds", holds.join(" ")).at(&binary.path).said_by(member))
+            .seen(Evidence::new("expected", print(&wanted, Format::Sm)))
+            .then("on a GPU that only the missing target serves, its kernels stop with `no kernel image is available for execution on the device`")
+            .fix(Fix::advice(format!("build again with TORCH_CUDA_ARCH_LIST=\"{}\"", print(expected.archs, Format::List)))),
+    )
+}
+
+/// torch, CUDA, Python, accelerator, glibc.
+fn fits(wheel: &Wheel, built: &InstalledOps, expected: &Expected<'_>, target: &Case<'_>) -> Vec<Finding> {
+    const ID: &str = "wheel-torch-mismatch";
+    let mut found = Vec::new();
+    let noted = |what: &str, value: &str| Evidence::new(what, value).at(&wheel.path).said_by("git_version_info_installed.py");
+    let wanted = match expected.accelerator {
+        AcceleratorKind::Cuda => "cuda",
+        AcceleratorKind::Cpu => "cpu",
+    };
+    if let Some(accelerator) = built.accelerator.as_deref().filter(|accelerator| *accelerator != wanted) {
+        found.push(
+            Finding::error(ID, format!("the wheel was built for the accelerator {accelerator}, and the target takes {wanted}"))
+                .about("accelerator")
+                .seen(noted("accelerator_name", accelerator))
+                .then("DeepSpeed passes every pre-built op over and compiles it at first use")
+                .fix(Fix::advice("build again as `ds-doctor plan` says: with `DS_ACCELERATOR=cuda` where no GPU is seen")),
+        );
+    }
+    if let Ok(Some(torch)) = target.torch() {
+        let now = torch.version.major_minor();
+        if let Some(then) = built.torch.as_deref().filter(|then| *then != now) {
+            found.push(
+                Finding::error(ID, format!("the wheel was built for torch {then}, and the target has {}", torch.version))
+                    .about("torch")
+                    .seen(noted("torch_info", then))
+                    .seen(super::torch::shown(torch))
+                    .then("loading an op stops with `PyTorch version mismatch!`"),
+            );
+        }
+        let cuda = torch.cuda.map(|cuda| cuda.to_string()).unwrap_or_else(|| "none".to_owned());
+        if let Some(then) = built.cuda.as_deref().filter(|then| **then != *cuda && expected.accelerator == AcceleratorKind::Cuda) {
+            found.push(
+                Finding::error(ID, format!("the wheel was built for CUDA {then}, and the target's torch for {cuda}"))
+                    .about("cuda")
+                    .seen(noted("torch_info", then))
+                    .seen(super::torch::shown(torch))
+                    .then("loading an op stops with `CUDA version mismatch!`"),
+            );
+        }
+    }
+    if let Ok(Some(python)) = target.python()
+        && fits_python(wheel, python) == Some(false)
+    {
+        let version = python.version.as_ref().map(ToString::to_string).unwrap_or_default();
+        found.push(
+            Finding::error(ID, format!("the wheel is for another Python than the target's {version}"))
+                .about("python")
+                .seen(Evidence::new("wheel", wheel.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()))
+                .seen(Evidence::new("python", version).at(&python.path))
+                .then("pip refuses it: `is not a supported wheel on this platform`"),
+        );
+    }
+    let needs =
+        wheel.binaries.iter().filter_map(|binary| Some((binary.elf.value()?.highest_need("GLIBC")?, binary))).max_by(|a, b| a.0.cmp(&b.0));
+    if let (Some((needed, binary)), Some(glibc)) = (needs, target.facts.host.glibc.value())
+        && needed > *glibc
+    {
+        found.push(
+            Finding::error("binary-glibc-too-new", format!("the wheel needs glibc {needed}, and the target has {glibc}"))
+                .seen(Evidence::new("needs", format!("GLIBC_{needed}")).at(&binary.path).said_by(binary.member.clone().unwrap_or_default()))
+                .then(format!("loading stops with `version 'GLIBC_{needed}' not found`"))
+                .fix(Fix::advice("build on a system as old as the oldest target")),
+        );
+    }
+    found
+}
+
+/// `-march=native`: the ops on the CPU use what the building machine has.
+fn processor(expected: &Expected<'_>, build: &Case<'_>, target: &Case<'_>) -> Vec<Finding> {
+    let native = |op: &&&Op| {
+        let know = target.know;
+        let build = know.op_build(op, expected.version);
+        let set = build.and_then(|build| know.op_flags(build.cxx.as_deref()?, expected.version)).unwrap_or_default();
+        set.iter().chain(build.into_iter().flat_map(|build| build.cxx_own.iter())).any(|flag| flag == "{march}")
+    };
+    let ops: Vec<String> = expected.ops.iter().filter(native).map(|op| op.op.to_string()).collect();
+    let mut found = Vec::new();
+    let host = |case: &Case<'_>| (case.facts.host.machine.value().cloned(), case.facts.host.cpu.value().cloned());
+    let ((built_on, built_cpu), (runs_on, runs_cpu)) = (host(build), host(target));
+    if let (Some(built_on), Some(runs_on)) = (&built_on, &runs_on)
+        && built_on != runs_on
+    {
+        found.push(
+            Finding::error("wheel-torch-mismatch", format!("the wheel is built on {built_on}, and the target is {runs_on}"))
+                .about("machine")
+                .then("none of its modules loads there"),
+        );
+        return found;
+    }
+    let (Some(built_cpu), Some(runs_cpu), false) = (built_cpu, runs_cpu, ops.is_empty()) else { return found };
+    let missing: Vec<String> = built_cpu.flags.iter().filter(|flag| !runs_cpu.flags.contains(flag)).cloned().collect();
+    if !missing.is_empty() {
+        found.push(
+            Finding::error(
+                "illegal-instruction-march-native",
+                format!("{} are compiled for the building machine's processor, and the target's lacks {}", join(&ops), join(&missing)),
+            )
+            .seen(Evidence::new("built on", built_cpu.model))
+            .seen(Evidence::new("target", runs_cpu.model))
+            .then("the op dies of SIGILL there")
+            .fix(Fix::advice("build on a processor that has no more than the oldest target's")),
+        );
+    }
+    found
+}
