@@ -53,7 +53,7 @@ fn built(host: &dyn Host, path: &Path) -> (Option<Dotted>, Observed<InstalledOps
 }
 
 /// Source of the form: setup.py of DeepSpeed 0.9 to 0.19, which writes one assignment a line.
-pub(super) fn installed(text: &str) -> Result<(Option<Dotted>, InstalledOps), String> {
+pub fn installed(text: &str) -> Result<(Option<Dotted>, InstalledOps), String> {
     let ops = match binding(text, "installed_ops") {
         Binding::Value(ops @ Literal::Dict(_)) => ops,
         Binding::Unbound => return Err("has no `installed_ops`".to_owned()),

@@ -200,12 +200,7 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
 }
 
 /// Seconds of processor time, of what was measured.
-fn cost(
-    know: &crate::knowledge::Knowledge,
-    scene: &crate::model::ops::Scene<'_>,
-    built: &[(&Op, &OpBuild)],
-    targets: usize,
-) -> Option<u64> {
+fn cost(know: &crate::knowledge::Knowledge, scene: &crate::model::ops::Scene<'_>, built: &[(&Op, &OpBuild)]) -> Option<u64> {
     let mut all = 0;
     for (op, _) in built {
         all += u64::from(know.op_cost(&op.op, &scene.deepspeed.version)?.seconds);
