@@ -28,6 +28,7 @@ mod model;
 mod nccl;
 mod old_snapshots;
 mod ops;
+mod ops_plan;
 mod overlay;
 mod probe;
 mod util;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     trials.extend(old_snapshots::trials());
     trials.extend(nccl::trials());
     trials.extend(ops::trials());
+    trials.extend(ops_plan::trials());
     trials.extend(overlay::trials());
     trials.extend(probe::trials());
     trials.extend(visible::trials());
