@@ -57,6 +57,7 @@ fn with_lab(doctor: &Path, lab: &Path) -> Vec<Subject> {
     vec![
         subject("check --static, torch + DeepSpeed + toolkit", doctor, &["check", "--static"], &env, 30),
         subject("fix --print-exports, the same", doctor, &["fix", "--print-exports"], &env, 30),
+        subject("ops, the same", doctor, &["ops", "--env", "DS_ACCELERATOR=cuda"], &env, 30),
         subject("nvcc --version", &home.join("bin/nvcc"), &["--version"], &env, 30),
         subject("ds_report", &python, &["-m", "deepspeed.env_report"], &env, 3),
         subject("torch.utils.collect_env", &python, &["-m", "torch.utils.collect_env"], &env, 3),

@@ -75,6 +75,7 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
         let (scene, _) = op_subject::ops(&case)?;
         plan.deepspeed = scene.deepspeed.version.to_string();
         plan.lines.extend(plan::cuda_home(scene));
+        plan.lines.extend(plan::surroundings(scene));
         let cpu_ops = ask.ops.as_ref().is_some_and(|names| {
             let set: Vec<&str> = know.deepspeed_ops(&scene.deepspeed.version, scene.accelerator).map(|op| op.op.as_ref()).collect();
             names.iter().all(|name| set.contains(&name.as_str()))

@@ -220,6 +220,20 @@ pub fn commands(scene: &Scene<'_>, ask: &Ask) -> Vec<Line> {
     lines
 }
 
+/// Variables of compilers, linkers and searches as they are set here: the plan may run in another shell.
+pub fn surroundings(scene: &Scene<'_>) -> Vec<Line> {
+    const NAMES: &[&str] = &["CC", "CXX", "CFLAGS", "LDFLAGS", "CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "CUTLASS_PATH", "NVCC_CCBIN"];
+    let env = &scene.facts.env;
+    let mut lines: Vec<Line> =
+        NAMES.iter().filter_map(|name| Some(Line::set(name, env.filled(name)?.to_owned(), "as it is set here"))).collect();
+    // Before 0.14.1 cuda is taken without it, and 0.12.6 recurses without end when the variable names it.
+    if env.filled("DS_ACCELERATOR").is_some_and(|value| value == "cuda") && !scene.deepspeed.version.at_least(&[0, 14, 1]) {
+        let why = format!("DeepSpeed {} takes cuda by itself, and 0.12.6 dies of the variable", scene.deepspeed.version);
+        lines.push(Line::new(What::Unset { name: "DS_ACCELERATOR".to_owned() }, why));
+    }
+    lines
+}
+
 /// The toolkit that torch picks, said outright: a later shell may pick another.
 pub fn cuda_home(scene: &Scene<'_>) -> Option<Line> {
     let home = scene.home.value.as_ref().filter(|value| !value.is_empty())?;
