@@ -1,5 +1,7 @@
 //! Device code: what the reader says against a listing of every entry, against itself on a stream, and against cuobjdump.
 
+mod cuobjdump;
+
 use crate::util::trial;
 use ds_doctor::binary::elf::Elf;
 use ds_doctor::binary::fatbin::{Places, Stream, device_code};
@@ -11,7 +13,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 pub fn trials() -> Vec<Trial> {
-    vec![trial("device_code::samples_of_four_toolkits", samples), trial("device_code::a_stream_says_the_same", streamed)]
+    let mut trials = vec![trial("device_code::samples_of_four_toolkits", samples), trial("device_code::a_stream_says_the_same", streamed)];
+    trials.extend(cuobjdump::trials());
+    trials
 }
 
 /// Small objects of CUDA 11.2 to 13.5, which are the fuzzer's seeds as well.
