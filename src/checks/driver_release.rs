@@ -172,7 +172,7 @@ fn mismatch(case: &Case<'_>) -> Judgement {
 }
 
 /// The CUDA release that the driver serves, and the release that says so: what was answered, else by the table.
-fn level(case: &Case<'_>, driver: &DriverFacts) -> (Option<Dotted>, Option<CudaVersion>) {
+pub(super) fn level(case: &Case<'_>, driver: &DriverFacts) -> (Option<Dotted>, Option<CudaVersion>) {
     let library = loaded(case, LIBCUDA).ok().flatten();
     let answered =
         of_same_file(&driver.libcuda, |libcuda| &libcuda.library, library.map(|library| &library.real)).and_then(|libcuda| libcuda.cuda);

@@ -25,12 +25,13 @@ pub const CHECKS: &[Check] = &[
     Check { id: "mixed-gpus", run: mixed },
 ];
 
-fn name(device: &Device) -> String {
+/// As the driver names it.
+pub(super) fn name(device: &Device) -> String {
     device.name.clone().unwrap_or_else(|| format!("GPU {}", device.index))
 }
 
 /// One device for each capability that a program would see.
-fn kinds<'a>(case: &Case<'a>) -> Result<BTreeMap<Capability, &'a Device>, Missing> {
+pub(super) fn kinds<'a>(case: &Case<'a>) -> Result<BTreeMap<Capability, &'a Device>, Missing> {
     let mut kinds = BTreeMap::new();
     for device in case.gpus()? {
         if let Some(capability) = device.capability {
@@ -227,9 +228,9 @@ fn list_for(case: &Case<'_>, plain: &[Capability], cuda: Option<CudaVersion>) ->
 }
 
 /// torch's own code.
-struct Code {
-    sass: Vec<Target>,
-    ptx: Vec<Target>,
+pub(super) struct Code {
+    pub(super) sass: Vec<Target>,
+    pub(super) ptx: Vec<Target>,
 }
 
 impl Code {
@@ -239,7 +240,7 @@ impl Code {
     }
 }
 
-fn torch_code(case: &Case<'_>) -> Result<Option<Code>, Missing> {
+pub(super) fn torch_code(case: &Case<'_>) -> Result<Option<Code>, Missing> {
     let Some(torch) = case.torch()?.filter(|torch| torch.cuda.is_some()) else { return Ok(None) };
     let Some(list) = torch.arch_list.get("torch's arch list")? else { return Ok(None) };
     let of = |start: &str| list.iter().filter(|target| target.starts_with(start)).filter_map(|target| target.parse().ok()).collect();

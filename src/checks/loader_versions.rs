@@ -247,7 +247,7 @@ mod tests {
             tag: Some("py311_cu128".to_owned()),
             path: format!("{ROOT}/py311_cu128/cpu_adam").into(),
             torch_path: Some(format!("{SITE}/torch").into()),
-            libraries: vec![CachedLibrary { name: "cpu_adam.so".to_owned(), elf: Observed::seen(library) }],
+            libraries: vec![CachedLibrary { name: "cpu_adam.so".to_owned(), elf: Observed::seen(library), device: Observed::default() }],
             ..op("cpu_adam")
         };
         let root = CacheRoot {

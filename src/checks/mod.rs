@@ -11,6 +11,7 @@ mod compiler_limits;
 mod compiler_named;
 mod cub;
 mod deepspeed;
+mod device_code;
 mod driver;
 mod driver_libs;
 mod driver_nodes;

@@ -1,9 +1,9 @@
 //! All checks, root causes before what follows from them.
 
 use super::{
-    Check, arch, buildtools, cache, cache_folder, compiler, compiler_limits, compiler_named, cub, deepspeed, driver, driver_libs,
-    driver_nodes, driver_release, folders, gpu, headers, link, loader, loader_families, loader_impostor, loader_order, loader_path,
-    loader_versions, lookup, nccl, ninja, ops, python, setuptools, system, toolkit, torch,
+    Check, arch, buildtools, cache, cache_folder, compiler, compiler_limits, compiler_named, cub, deepspeed, device_code, driver,
+    driver_libs, driver_nodes, driver_release, folders, gpu, headers, link, loader, loader_families, loader_impostor, loader_order,
+    loader_path, loader_versions, lookup, nccl, ninja, ops, python, setuptools, system, toolkit, torch,
 };
 
 /// By topic, in the order in which findings of equal weight are shown.
@@ -29,6 +29,7 @@ pub const CHECKS: &[&[Check]] = &[
     arch::CHECKS,
     deepspeed::CHECKS,
     ops::CHECKS,
+    device_code::CHECKS,
     loader_impostor::CHECKS,
     loader::CHECKS,
     loader_order::CHECKS,

@@ -1,7 +1,6 @@
 //! torch's extension cache: its roots, what was built in them, and the locks in them.
 
-use super::{lock, open, place, search};
-use crate::binary::elf::summarise;
+use super::{library_facts, lock, place, search};
 use crate::facts::cache::{CacheFacts, CacheRoot, CachedLibrary, CachedObject, CachedOp, Lock};
 use crate::facts::observed::Observed;
 use crate::facts::raw::HostPath;
@@ -123,12 +122,8 @@ fn op(host: &dyn Host, path: PathBuf, tag: Option<&str>) -> Option<CachedOp> {
 
 fn library(host: &dyn Host, folder: &Path, entry: &Entry) -> Option<CachedLibrary> {
     let name = entry.name.to_str()?.to_owned();
-    let read = open(host, &folder.join(&name)).map_err(|error| error.to_string());
-    let elf = match read.and_then(|file| summarise(&file).map_err(|error| error.to_string())) {
-        Ok(facts) => Observed::seen(facts),
-        Err(why) => Observed::failed(why),
-    };
-    Some(CachedLibrary { name, elf })
+    let (elf, device) = library_facts(host, &folder.join(&name));
+    Some(CachedLibrary { name, elf, device })
 }
 
 /// From the lines `build op.o: compile /path/op.cpp`.

@@ -1,11 +1,12 @@
 //! DeepSpeed as it lies in its folder, and what its setup.py wrote down when it was built.
 
+use super::library_facts;
 use super::literal::{Binding, Literal, binding};
 use super::python::dist::Dist;
 use super::python::dist_of;
 use super::python::site::{Module, Site};
 use crate::facts::observed::Observed;
-use crate::facts::torch::{DeepSpeed, InstalledOps};
+use crate::facts::torch::{DeepSpeed, InstalledOps, PrebuiltOp};
 use crate::host::{Host, Kind};
 use crate::version::Dotted;
 use std::io;
@@ -29,7 +30,13 @@ pub fn collect(host: &dyn Host, site: &Site, dists: &[Dist]) -> Observed<DeepSpe
         .map(|dist| dist.package.version.clone());
     let checkout = || host.read_text(&parent.join("version.txt")).ok()?.trim().parse::<Dotted>().ok();
     match version.or(dist).or_else(checkout) {
-        Some(version) => Observed::seen(DeepSpeed { editable: is_checkout(host, &path, parent), version, built, path: path.into() }),
+        Some(version) => Observed::seen(DeepSpeed {
+            editable: is_checkout(host, &path, parent),
+            version,
+            binaries: binaries(host, &path, &built),
+            built,
+            path: path.into(),
+        }),
         None => Observed::failed(format!("nothing tells the version of `{}`", path.display())),
     }
 }
@@ -49,6 +56,32 @@ fn built(host: &dyn Host, path: &Path) -> (Option<Dotted>, Observed<InstalledOps
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => (None, Observed::absent([file.display().to_string()])),
         Err(error) => (None, Observed::failed(format!("`{}`: {error}", file.display()))),
+    }
+}
+
+/// The extension modules below `deepspeed/ops`. Listing its folders is spared where setup.py wrote that it built none.
+fn binaries(host: &dyn Host, path: &Path, built: &Observed<InstalledOps>) -> Vec<PrebuiltOp> {
+    let any = built.value().is_some_and(|built| built.ops.values().any(|op| *op));
+    let mut found = Vec::new();
+    if any {
+        below(host, &path.join("ops"), 3, &mut found);
+    }
+    found
+}
+
+fn below(host: &dyn Host, folder: &Path, depth: usize, found: &mut Vec<PrebuiltOp>) {
+    for entry in host.list(folder).unwrap_or_default() {
+        let path = folder.join(&entry.name);
+        let Some(name) = entry.name.to_str() else { continue };
+        match entry.kind {
+            Kind::Folder if depth > 0 && !matches!(name, "csrc" | "op_builder" | "__pycache__") => below(host, &path, depth - 1, found),
+            Kind::File if name.ends_with(".so") => {
+                let (elf, device) = library_facts(host, &path);
+                let module = name.split('.').next().unwrap_or(name).to_owned();
+                found.push(PrebuiltOp { module, elf, device, path: path.into() });
+            }
+            _ => {}
+        }
     }
 }
 

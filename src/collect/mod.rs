@@ -21,7 +21,10 @@ pub mod search;
 pub mod toolkit;
 pub mod torch;
 
-use crate::binary::FileAt;
+use crate::binary::elf::summarise;
+use crate::binary::{FileAt, fatbin};
+use crate::facts::device_code::DeviceCode;
+use crate::facts::elf::ElfFacts;
 use crate::facts::gpu::GpuFacts;
 use crate::facts::observed::Observed;
 use crate::facts::snapshot::{SCHEMA, Snapshot, Subject};
@@ -166,6 +169,21 @@ fn panicked(panic: &(dyn Any + Send)) -> String {
 pub fn open(host: &dyn Host, path: &Path) -> io::Result<FileAt<File>> {
     let (file, length) = host.open(path)?;
     Ok(FileAt::new(file, length))
+}
+
+/// What the loader and what the driver would learn of a library.
+fn library_facts(host: &dyn Host, path: &Path) -> (Observed<ElfFacts>, Observed<DeviceCode>) {
+    let file = match open(host, path) {
+        Ok(file) => file,
+        Err(error) => return (Observed::failed(error.to_string()), Observed::failed(error.to_string())),
+    };
+    let elf = summarise(&file).map_or_else(|error| Observed::failed(error.to_string()), Observed::seen);
+    let device = match fatbin::device_code(&file) {
+        Ok(Some(code)) => Observed::seen(code),
+        Ok(None) => Observed::absent([path.display().to_string()]),
+        Err(error) => Observed::failed(error.to_string()),
+    };
+    (elf, device)
 }
 
 #[cfg(test)]

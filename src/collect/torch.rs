@@ -7,7 +7,7 @@ use super::python::dist::{self, Dist};
 use super::python::dist_of;
 use super::python::site::{Module, Site};
 use crate::binary::elf::summarise;
-use crate::binary::torch as binary;
+use crate::binary::{fatbin, torch as binary};
 use crate::facts::elf::ElfFacts;
 use crate::facts::observed::Observed;
 use crate::facts::torch::Torch;
@@ -159,11 +159,15 @@ fn cxx11_abi(host: &dyn Host, path: &Path) -> Observed<bool> {
 fn arch_list(host: &dyn Host, path: &Path) -> Observed<Vec<String>> {
     let library = path.join("lib/libtorch_python.so");
     let read = super::open(host, &library).map_err(|e| e.to_string()).and_then(|file| binary::arch_list(&file).map_err(|e| e.to_string()));
-    match read {
-        Ok(Some(list)) => Observed::seen(list),
-        Ok(None) => Observed::failed(format!("`{}` has no list of targets, or more than one", library.display())),
-        Err(why) => Observed::failed(format!("`{}`: {why}", library.display())),
-    }
+    let why = match read {
+        Ok(Some(list)) => return Observed::seen(list),
+        Ok(None) => format!("`{}` has no list of targets, or more than one", library.display()),
+        Err(why) => format!("`{}`: {why}", library.display()),
+    };
+    // The code itself says the same in more words.
+    let kernels = super::open(host, &path.join("lib/libtorch_cuda.so")).ok().and_then(|file| fatbin::device_code(&file).ok().flatten());
+    let listed: Vec<String> = kernels.iter().flat_map(|code| code.listed()).map(|(target, _)| target.to_string()).collect();
+    if listed.is_empty() { Observed::failed(why) } else { Observed::seen(listed) }
 }
 
 /// The requirements that decide what torch runs with, as name and specifier: `("triton", "==3.2.0")`.

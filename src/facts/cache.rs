@@ -1,5 +1,6 @@
 //! torch's extension cache: its possible roots, the ops built in them, and their locks.
 
+use super::device_code::DeviceCode;
 use super::elf::ElfFacts;
 use super::observed::Observed;
 use super::raw::HostPath;
@@ -56,6 +57,9 @@ pub struct CachedLibrary {
     pub name: String,
     #[serde(default)]
     pub elf: Observed<ElfFacts>,
+    /// Absent: the library has none.
+    #[serde(default)]
+    pub device: Observed<DeviceCode>,
 }
 
 impl CachedOp {

@@ -1,5 +1,6 @@
 //! torch and DeepSpeed as installed, read from their files.
 
+use super::device_code::DeviceCode;
 use super::elf::ElfFacts;
 use super::observed::Observed;
 use super::raw::HostPath;
@@ -57,6 +58,22 @@ pub struct DeepSpeed {
     /// A checkout or editable install rather than a wheel.
     #[serde(default)]
     pub editable: bool,
+    /// The libraries of the ops that were built with it; looked for only where `built` names such ops.
+    #[serde(default)]
+    pub binaries: Vec<PrebuiltOp>,
+}
+
+/// `deepspeed/ops/adam/fused_adam_op.cpython-311-x86_64-linux-gnu.so`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PrebuiltOp {
+    /// `fused_adam_op`: the last part of the module's name.
+    pub module: String,
+    pub path: HostPath,
+    #[serde(default)]
+    pub elf: Observed<ElfFacts>,
+    /// Absent: the library has none.
+    #[serde(default)]
+    pub device: Observed<DeviceCode>,
 }
 
 /// What setup.py wrote down when the wheel was built.

@@ -84,7 +84,7 @@ pub fn software(facts: &mut Snapshot, know: &Knowledge, pairs: &[String]) -> Res
             "deepspeed" => {
                 let path = HostPath::new("/assumed/deepspeed");
                 let built = Observed::absent(["not built here"]);
-                let deepspeed = DeepSpeed { path, version, built, editable: false };
+                let deepspeed = DeepSpeed { path, version, built, editable: false, binaries: Vec::new() };
                 change_python(facts, |python| python.deepspeed = Observed::seen(deepspeed));
             }
             "cuda" => {

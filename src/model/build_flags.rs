@@ -219,6 +219,7 @@ mod tests {
             version: version.parse().unwrap(),
             built: Observed::absent(["nothing"]),
             editable: false,
+            binaries: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@
 mod cuda;
 mod elf;
 mod facts;
+mod fatbin;
 mod fix;
 mod lists;
 mod machine;

@@ -90,6 +90,7 @@ fn venv() -> Interpreter {
         version: "0.16.9".parse().unwrap(),
         built: Observed::absent(["nothing"]),
         editable: false,
+        binaries: Vec::new(),
     };
     Interpreter {
         path: "/venv/bin/python3".into(),

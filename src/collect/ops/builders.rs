@@ -42,7 +42,7 @@ pub fn source(host: &dyn Host, folder: &Path) -> Result<(DeepSpeed, Builders), S
     let path = folder.join("deepspeed");
     let builders = read(host, &path, &folder.join("op_builder")).ok_or_else(|| format!("`{shown}/op_builder` cannot be listed"))?;
     let built = Observed::absent(["a source tree"]);
-    Ok((DeepSpeed { path: path.into(), version, built, editable: true }, builders))
+    Ok((DeepSpeed { path: path.into(), version, built, editable: true, binaries: Vec::new() }, builders))
 }
 
 fn read(host: &dyn Host, deepspeed: &Path, folder: &Path) -> Option<Builders> {

@@ -20,6 +20,8 @@ pub struct Elf {
     /// NUL-terminated strings, one after the other.
     pub strings: Vec<u8>,
     pub code: Vec<u8>,
+    /// The content of `.nv_fatbin`.
+    pub device_code: Vec<u8>,
 }
 
 pub const X86_64: u16 = 62;
@@ -55,6 +57,7 @@ impl Elf {
             needs: Vec::new(),
             strings: Vec::new(),
             code: Vec::new(),
+            device_code: Vec::new(),
         }
     }
 
@@ -167,6 +170,9 @@ impl<'e> Writer<'e> {
         let rodata = if elf.strings.is_empty() { vec![0] } else { [&[0], &elf.strings[..]].concat() };
         self.section(".rodata", 1, ALLOC, &rodata);
         self.section(".text", 1, ALLOC | 4, &elf.code);
+        if !elf.device_code.is_empty() {
+            self.section(".nv_fatbin", 1, ALLOC, &elf.device_code);
+        }
         let mut versions = None;
         if definition_count + need_count > 0 {
             let mut ids = vec![0_u8, 0];

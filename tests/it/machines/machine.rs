@@ -1,5 +1,6 @@
 //! One machine: its manifest made into a tree and an environment.
 
+use super::fatbin::containers;
 use super::manifest::{CachedOp, Library, Manifest};
 use super::python::Installed;
 use super::system::{Distribution, Style, distribution};
@@ -116,6 +117,7 @@ fn cached_op(m: &Machine<'_>, op: &CachedOp) {
         elf.needs = vec![("libc.so.6".to_owned(), of(true)), ("libstdc++.so.6".to_owned(), of(false))];
         elf.needs.retain(|(_, nodes): &(String, Vec<String>)| !nodes.is_empty());
         elf.needed.push("libstdc++.so.6".to_owned());
+        elf.device_code = containers(&op.device_code);
         let path = format!("{folder}/{name}.so");
         m.tree.file(&path, elf.bytes());
         m.tree.time(&path, built);

@@ -279,6 +279,9 @@ pub struct DeepSpeed {
     pub cuda: Option<String>,
     #[serde(default = "cpu")]
     pub accelerator: String,
+    /// The containers of device code in its pre-built `fused_adam`: `["sm_80 compute_80@8.4"]`.
+    #[serde(default)]
+    pub device_code: Vec<String>,
 }
 
 fn cpu() -> String {
@@ -332,6 +335,9 @@ pub struct CachedOp {
     /// Version nodes that its library needs: `GLIBCXX_3.4.32` of libstdc++, `GLIBC_2.38` of libc.
     #[serde(default)]
     pub needs: Vec<String>,
+    /// The containers of device code in its library: `["sm_80 compute_80@8.4"]`.
+    #[serde(default)]
+    pub device_code: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

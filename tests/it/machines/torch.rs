@@ -1,5 +1,6 @@
 //! torch and DeepSpeed as their wheels unpack.
 
+use super::fatbin::containers;
 use super::machine::Machine;
 use super::manifest::{DeepSpeed, Runtime, Torch};
 use super::python::{metadata, of, package, series};
@@ -282,7 +283,11 @@ pub fn deepspeed(m: &mut Machine<'_>, deepspeed: &DeepSpeed) {
     m.tree.file(&format!("{folder}/git_version_info_installed.py"), text);
     for (op, path) in [("fused_adam", "ops/adam/fused_adam_op"), ("cpu_adam", "ops/adam/cpu_adam_op")] {
         if deepspeed.ops.iter().any(|have| have == op) {
-            m.tree.file(&format!("{folder}/{path}.cpython-311-x86_64-linux-gnu.so"), m.tree.library("").bytes());
+            let mut elf = m.tree.library("");
+            if op == "fused_adam" {
+                elf.device_code = containers(&deepspeed.device_code);
+            }
+            m.tree.file(&format!("{folder}/{path}.cpython-311-x86_64-linux-gnu.so"), elf.bytes());
         }
     }
     metadata(m, &site, "deepspeed", "deepspeed", &deepspeed.version, &["torch".to_owned(), "ninja".to_owned()]);
