@@ -14,6 +14,7 @@ mod op_subject;
 mod ops;
 mod output;
 mod overlay;
+mod overlay_draft;
 mod plan;
 mod plan_verify;
 mod probe;

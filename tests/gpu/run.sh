@@ -122,11 +122,11 @@ printf -- '---- faults\n'
 run env CUDA_VISIBLE_DEVICES=99 "$doctor" check --static --for run --format json
 expect 'mask: no such GPU' cuda-visible-devices-mask finds cuda-visible-devices-mask
 
-run env CUDA_VISIBLE_DEVICES=99 "$doctor" probe --format json
+run env CUDA_VISIBLE_DEVICES=99 "$doctor" probe --no-ops --format json
 expect 'mask: no GPU is run on' 'execution not proven' says '"execution":"not-proven"'
 
 if [ "$gpus" -gt 1 ]; then
-    run env CUDA_VISIBLE_DEVICES=$((gpus - 1)) "$doctor" probe --format json
+    run env CUDA_VISIBLE_DEVICES=$((gpus - 1)) "$doctor" probe --no-ops --format json
     one() { proven && [ "$(number_of_gpus)" = 1 ]; }
     expect 'mask: the last GPU alone' 'one GPU, proven' one
 else
@@ -149,7 +149,7 @@ expect "a wrong $soname first" 'libcudart-impostor or ld-library-path-overrides-
 mkdir "$work/old"
 printf 'count 1\nversion 11000\n0.name Old\n0.capability 90\n' >"$work/old/script"
 if cc -shared -fPIC -Wl,-soname,libcuda.so.1 -DSCRIPT_PATH="\"$work/old/script\"" -o "$work/old/libcuda.so.1" "$root/tests/fake/cuda.c"; then
-    run env LD_LIBRARY_PATH="$work/old${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$doctor" probe --format json
+    run env LD_LIBRARY_PATH="$work/old${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$doctor" probe --no-ops --format json
     expect 'a driver library of CUDA 11.0' driver-too-old finds driver-too-old
 else
     took=0
@@ -160,9 +160,9 @@ fi
 oldest=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -V | head -1)
 oldest=${oldest:-${torchs%%;*}}
 if [ -n "$oldest" ] && [ "${oldest%%.*}" -ge 8 ]; then
-    run env TORCH_CUDA_ARCH_LIST=7.5 "$doctor" probe --format json
+    run env TORCH_CUDA_ARCH_LIST=7.5 "$doctor" probe --no-ops --format json
     expect 'no code for the GPU' no-kernel-image finds no-kernel-image
-    run env TORCH_CUDA_ARCH_LIST=7.5+PTX "$doctor" probe --format json
+    run env TORCH_CUDA_ARCH_LIST=7.5+PTX "$doctor" probe --no-ops --format json
     if finds ptx-newer-than-driver; then
         row 'PTX only' ok 'the driver is older than the PTX: ptx-newer-than-driver'
     else
