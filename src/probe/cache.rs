@@ -107,9 +107,9 @@ fn files(facts: &Snapshot, home: &CudaHome<'_>, chain: &Toolchain) -> BTreeSet<P
         all.extend(kit.parts.iter().filter_map(|part| part.path.as_ref()).map(|path| path.0.clone()));
         all.extend(kit.host_limits.value().map(|limits| limits.path.0.clone()));
         for folder in &kit.includes {
-            // Its time is that of the last header that came or went.
+            // A folder's time is that of the last header that came or went.
             all.insert(folder.path.0.clone());
-            all.extend(["cuda_runtime.h", "cuda_runtime_api.h"].map(|name| folder.path.0.join(name)));
+            all.extend(["crt", "cccl", "cccl/nv", "nv", "cuda_runtime.h", "cuda_runtime_api.h"].map(|name| folder.path.0.join(name)));
         }
     }
     let named = facts.env.entries("LIBRARY_PATH");

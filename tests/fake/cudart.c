@@ -1,10 +1,12 @@
 /* A fake libcudart.so for the objects that nvcc makes: it takes the registered kernels by their names and computes on the CPU. Keys beside those
-   of script.h, device.h and compute.h: runtime, driver (13000). It has the functions of releases 11 to 13. */
+   of script.h, device.h and compute.h: runtime, driver (13000); asks 1: no device where libcuda.so.1 is of an older major release than the
+   runtime, as with the real one. It has the functions of releases 11 to 13. */
 
 #define SCRIPT "FAKE_CUDART"
 #include "script.h"
 #include "device.h"
 #include "compute.h"
+#include <dlfcn.h>
 
 struct dim3 { unsigned x, y, z; };
 struct registered { const void *host; char name[64]; };
@@ -93,9 +95,17 @@ int cudaLaunchCooperativeKernel(const void *host, struct dim3 grid, struct dim3 
 int cudaRuntimeGetVersion(int *version) { *version = (int)number("runtime", 13000); return call("cudaRuntimeGetVersion", -1); }
 int cudaDriverGetVersion(int *version) { *version = (int)number("driver", 13000); return call("cudaDriverGetVersion", -1); }
 
+static int driver_is_too_old(void) {
+    int (*ask)(int *) = NULL, version = 0;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (driver) *(void **)&ask = dlsym(driver, "cuDriverGetVersion");
+    return !ask || ask(&version) || (unsigned long long)version / 1000 < number("runtime", 13000) / 1000;
+}
+
 int cudaGetDeviceCount(int *count) {
     int devices[MOST];
     ANSWER(cudaGetDeviceCount);
+    if (number("asks", 0) && driver_is_too_old()) return sticky = 35;
     *count = visible(devices);
     return *count == 0 ? 100 : 0;
 }

@@ -14,7 +14,7 @@ const TWO_GPUS: &str = "count 2\ndriver 550.144.03\ncuda 12040\n0.name NVIDIA H1
                         1.name NVIDIA H100 80GB HBM3\n1.capability 90\n1.minor 1\n1.bus 00000000:2A:00.0\n";
 
 /// Makes the driver's sign and its device nodes in file systems that only the command sees, then runs the command.
-const SHOW_DRIVER: &str = r#"
+pub const SHOW_DRIVER: &str = r#"
 set -e
 mount -t tmpfs none /proc/driver
 mkdir /proc/driver/nvidia

@@ -4,6 +4,7 @@ mod command;
 mod cuda118;
 mod load;
 mod run;
+mod script;
 mod sources;
 
 use crate::fake::compiler;
@@ -25,5 +26,8 @@ fn faked(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
 }
 
 pub fn trials() -> Vec<Trial> {
-    [load::trials(), run::trials(), command::trials(), cuda118::trials(), sources::trials()].into_iter().flatten().collect()
+    [load::trials(), run::trials(), command::trials(), cuda118::trials(), script::trials(), sources::trials()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

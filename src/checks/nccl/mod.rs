@@ -5,7 +5,7 @@ mod run;
 
 use self::rank::{fallen, without};
 use super::{Case, Check, Judgement, Verdict};
-use crate::facts::nccl::{End, Member, Nccl, Setting, Step};
+use crate::facts::nccl::{End, Member, Nccl, Setting};
 use crate::facts::observed::{Missing, Observed};
 use crate::finding::{Evidence, Finding, Fix, Severity};
 
@@ -135,7 +135,7 @@ mod tests {
     use super::super::sample::machine;
     use super::super::{Purpose, judge as judge_all};
     use super::*;
-    use crate::facts::nccl::{Failure, Op, Row, Run, Stage, Tested, Wrong, result_name};
+    use crate::facts::nccl::{Failure, Op, Row, Run, Stage, Step, Tested, Wrong, result_name};
     use crate::facts::snapshot::Snapshot;
     use crate::finding::Action;
     use crate::knowledge::Knowledge;

@@ -308,9 +308,10 @@ fn all_processes() -> Result<(), String> {
 fn crashed_with_shared_memory() {
     let name = format!("crash{}", std::process::id());
     let segment = |what: &str| format!("/dev/shm/nccl-{name}{what}");
-    // Somebody else's: one that was there before, and one that is made meanwhile and is open.
+    // Somebody else's, which are open: one that was there before, and one that is made meanwhile. (Left open nowhere, they may fall to
+    // another test that runs beside this one.)
     let (before, open) = (segment("before"), segment("open"));
-    std::fs::write(&before, "").unwrap();
+    let _held = std::fs::File::create(&before).unwrap();
     let fake = Fake::new(&format!("segment {name}\n1.act ncclCommInitRank crash"), "");
     let mut held = None;
     let run = fake.watched(3, &SIZES, &mut |_| {
