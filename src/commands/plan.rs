@@ -4,18 +4,19 @@ use super::subject::Subject;
 use super::{op_subject, output, plan_verify};
 use crate::checks::ops_report::{self, Reason, Row};
 use crate::checks::{Case, judge};
-use crate::cli::{PlanArgs, PlanFormat};
+use crate::cli::{PlanArgs, PlanFormat, SubjectArgs};
 use crate::exit::Exit;
 use crate::facts::snapshot::Snapshot;
 use crate::knowledge::schema::deepspeed::DeepSpeedTrait;
 use crate::knowledge::schema::ops::{Op, OpBuild};
 use crate::model::arch_list::{self, Format, Item};
 use crate::model::arch_plan::{self, Limits, Wish as ArchWish};
+use crate::model::assume;
 use crate::model::ops::{Can, Wish, prebuild_list};
 use crate::model::plan::{self, Ask, Line};
 use crate::model::search;
 use crate::render::plan::{LeftOut, Plan, Refusal};
-use crate::version::Target;
+use crate::version::{Capability, Target};
 use anyhow::{anyhow, bail};
 use std::io::Write as _;
 
@@ -28,7 +29,9 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     if args.source.is_some() && args.subject.root.is_some() {
         bail!("--source is built on the machine that the plan is for: it does not go with --root");
     }
-    let subject = op_subject::load(&args.subject, args.source.as_deref(), args.deepspeed.as_deref())?;
+    // `--gpu` names what the wheel is for; the build sees the GPUs that are here.
+    let here = SubjectArgs { gpu: Vec::new(), ..args.subject.clone() };
+    let subject = op_subject::load(&here, args.source.as_deref(), args.deepspeed.as_deref())?;
     if subject.facts.redacted {
         bail!(
             "names and paths of this snapshot are replaced: a plan made from it would fit no machine (`snapshot --no-redact` keeps them)"
@@ -69,6 +72,8 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
     let know = subject.know;
     let facts = &mut subject.facts;
 
+    let meant = args.subject.gpu.iter().map(|text| assume::gpu(text, &know)).collect::<Result<Vec<_>, _>>().map_err(|why| anyhow!(why))?;
+
     // The accelerator first: it decides which ops there are.
     let line = {
         let case = Case::new(facts, &know, subject.purpose, &[]);
@@ -104,7 +109,7 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
     let (names, list) = {
         let case = Case::new(facts, &know, subject.purpose, &[]);
         let (scene, _) = op_subject::ops(&case)?;
-        let list = list(&case, scene, !args.subject.gpu.is_empty());
+        let list = list(&case, scene, &meant);
         // Without a list it is tried as it stands.
         let trial = with_list(facts, list.as_deref().ok());
         let case = Case::new(&trial, &know, subject.purpose, &[]);
@@ -258,14 +263,18 @@ fn with_list(facts: &Snapshot, items: Option<&[Item]>) -> Snapshot {
 }
 
 /// What the ops are compiled for: the GPUs that are asked for or seen, else TORCH_CUDA_ARCH_LIST as it stands.
-fn list(case: &Case<'_>, scene: &crate::model::ops::Scene<'_>, named: bool) -> Result<Vec<Item>, Refusal> {
+fn list(case: &Case<'_>, scene: &crate::model::ops::Scene<'_>, meant: &[(String, Capability, usize)]) -> Result<Vec<Item>, Refusal> {
     let text = case.facts.env.filled("TORCH_CUDA_ARCH_LIST").is_some();
-    let gpus = case.gpus().unwrap_or_default();
-    if !gpus.is_empty() && (named || !text) {
-        let wishes: Vec<ArchWish> = gpus
-            .iter()
-            .filter_map(|device| Some(ArchWish { capability: device.capability?, from: device.name.clone().unwrap_or_default() }))
-            .collect();
+    let mut wishes: Vec<ArchWish> =
+        meant.iter().map(|(name, capability, _)| ArchWish { capability: *capability, from: name.clone() }).collect();
+    if wishes.is_empty() && !text {
+        let gpus = case.gpus().unwrap_or_default();
+        let wish = |device: &crate::facts::gpu::Device| {
+            Some(ArchWish { capability: device.capability?, from: device.name.clone().unwrap_or_default() })
+        };
+        wishes.extend(gpus.into_iter().filter_map(wish));
+    }
+    if !wishes.is_empty() {
         let plain = |targets: &[Target]| targets.iter().filter(|target| target.suffix.is_none()).map(|target| target.capability).collect();
         let compiler = case.nvcc().ok().flatten().map(|nvcc| plain(&nvcc.targets)).filter(|targets: &Vec<_>| !targets.is_empty());
         let cuda = case.toolkit().ok().flatten().and_then(crate::facts::toolkit::Toolkit::release);

@@ -203,7 +203,10 @@ mod tests {
     fn what_deepspeed_does() {
         let all = Knowledge::embedded();
         let does = |what, deepspeed: &str| all.deepspeed_does(what, &v(deepspeed));
-        assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.16.8"), Some(false));
+        assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.15.4"), Some(false));
+        assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.16.8"), None);
+        assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.17.4"), Some(true));
+        assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.17.5"), Some(false));
         assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.16.9"), Some(true));
         assert_eq!(does(DeepSpeedTrait::LeaksArchList, "0.18.9"), Some(false));
         assert_eq!(does(DeepSpeedTrait::LeaksArchList, "0.19.8+abc"), Some(true));

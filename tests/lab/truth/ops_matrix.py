@@ -210,7 +210,7 @@ def differences(row, ours, theirs):
         stops = bool(early(ours["prebuild"]))
         if stops != bool(theirs["builder"]):
             yield f"pre-build: we say {early(ours['prebuild']) or 'it goes on'}, it {theirs['builder'] or 'goes on'}"
-        elif not stops and not any(why["id"] == "arch-list-malformed" for why in ours["prebuild"]["why"]):
+        elif not stops and not row["unreadable"]:
             for part in ("cxx", "nvcc", "link"):
                 if words(ours["flags"][part]) != theirs[part]:
                     yield f"{part}: ours alone {sorted(set(words(ours['flags'][part])) - set(theirs[part]))}, its alone {sorted(set(theirs[part]) - set(words(ours['flags'][part])))}"
@@ -243,6 +243,8 @@ def main():
                 sys.stderr = null
                 theirs = truth(ops, row, release, root)
             rows = {op["op"]: op for op in ours["ops"]}
+            # What the builders hand on of a list that nvcc refuses is no list.
+            row["unreadable"] = any(w["id"] == "arch-list-malformed" for op in ours["ops"] for w in op["prebuild"]["why"])
             for name in sorted({*rows, *theirs}):
                 if name not in rows or name not in theirs:
                     bad.append(f"{row['name']}: {name} is {'not ours' if name in theirs else 'not its'}")
