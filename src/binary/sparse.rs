@@ -73,8 +73,10 @@ impl Keeper {
             self.plan.get_or_insert_default().push(from.max(self.seen)..at.saturating_add(AROUND as u64));
         }
         self.tail.extend_from_slice(chunk);
-        let more = self.tail.len().saturating_sub(AROUND);
-        self.tail.drain(..more);
+        // Not at every small piece.
+        if self.tail.len() > 2 * AROUND {
+            self.tail.drain(..self.tail.len() - AROUND);
+        }
     }
 
     fn decide(&mut self) {

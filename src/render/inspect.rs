@@ -201,7 +201,9 @@ fn library_lines(view: &View<'_>, elf: &ElfFacts, verbose: bool) -> Vec<String> 
         lines.push(line(if lines.is_empty() { "libraries" } else { "" }, &text));
     }
     let missing = view.libraries.iter().find(|library| matches!(library.answer, "missing" | "refused"));
+    let unknown = view.libraries.iter().filter(|library| library.answer == "unknown").count();
     let verdict = match (missing, &view.undefined) {
+        (None, _) if unknown > 0 => format!("not known{within}: the facts do not tell where {} come from", count(unknown, "needed file")),
         (Some(first), _) => format!("no{within}: `{}` is {}", first.name, first.answer),
         (None, Observed::Seen { value }) if value.is_empty() => format!("yes{within}: every library and every symbol is there"),
         (None, Observed::Seen { value }) => format!("every library is there{within}; {} in none of them", count(value.len(), "symbol")),
