@@ -75,13 +75,16 @@ fn archs(
     let least = know.op_gate(op, expected.version).and_then(|gate| gate.keeps).unwrap_or(0);
     let wanted = filter(expected.archs, least);
     let member = binary.member.clone().unwrap_or_default();
-    let Some(code) = binary.device_code.value() else {
-        return Some(
-            Finding::error("binary-lacks-device-code", format!("{} of the wheel holds no device code", op.op))
-                .about(op.op.to_string())
-                .seen(Evidence::new("module", member).at(&binary.path))
-                .then("its kernels are missing: it was built without nvcc"),
-        );
+    let none = |title: String| {
+        Finding::error("binary-lacks-device-code", title)
+            .about(op.op.to_string())
+            .seen(Evidence::new("module", member.clone()).at(&binary.path))
+            .then("its kernels are missing: it was built without nvcc, or the file is damaged")
+    };
+    let code = match binary.device_code.get("device code") {
+        Ok(Some(code)) => code,
+        Ok(None) => return Some(none(format!("{} of the wheel holds no device code", op.op))),
+        Err(missing) => return Some(none(format!("the device code of {} of the wheel cannot be read: {}", op.op, missing.why))),
     };
     let short = lacking(code, &wanted);
     if short.is_empty() {
@@ -92,7 +95,7 @@ fn archs(
     Some(
         Finding::error("binary-lacks-arch", format!("{} of the wheel lacks {}", op.op, join(&words)))
             .about(op.op.to_string())
-            .seen(Evidence::new("holds", holds.join(" ")).at(&binary.path).said_by(member))
+            .seen(Evidence::new("holds", holds.join(" ")).at(&binary.path).said_by(member.clone()))
             .seen(Evidence::new("expected", print(&wanted, Format::Sm)))
             .then("on a GPU that only the missing target serves, its kernels stop with `no kernel image is available for execution on the device`")
             .fix(Fix::advice(format!("build again with TORCH_CUDA_ARCH_LIST=\"{}\"", print(expected.archs, Format::List)))),
@@ -194,13 +197,84 @@ fn processor(expected: &Expected<'_>, build: &Case<'_>, target: &Case<'_>) -> Ve
         found.push(
             Finding::error(
                 "illegal-instruction-march-native",
-                format!("{} are compiled for the building machine's processor, and the target's lacks {}", join(&ops), join(&missing)),
+                format!(
+                    "{} {} compiled for the building machine's processor, and the target's lacks {}",
+                    join(&ops),
+                    if ops.len() == 1 { "is" } else { "are" },
+                    join(&missing)
+                ),
             )
             .seen(Evidence::new("built on", built_cpu.model))
             .seen(Evidence::new("target", runs_cpu.model))
-            .then("the op dies of SIGILL there")
+            .then("it dies of SIGILL there, as soon as such an instruction is met")
             .fix(Fix::advice("build on a processor that has no more than the oldest target's")),
         );
     }
     found
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::checks::Purpose;
+    use crate::facts::host::Cpu;
+    use crate::facts::inspect::WheelName;
+    use crate::facts::observed::Observed;
+    use crate::facts::snapshot::Snapshot;
+    use crate::knowledge::Knowledge;
+
+    fn names(found: &[Finding]) -> Vec<&str> {
+        found.iter().map(|finding| finding.id).collect()
+    }
+
+    fn verify(built: &str, members: &[&str], ops: &[&str], flags: [&[&str]; 2]) -> Vec<Finding> {
+        let know = Knowledge::embedded();
+        let version: Dotted = "0.19.8".parse().unwrap();
+        let all: Vec<&Op> = know.deepspeed_ops(&version, AcceleratorKind::Cuda).collect();
+        let chosen: Vec<&Op> = ops.iter().map(|name| *all.iter().find(|op| op.op == *name).unwrap()).collect();
+        let wheel = Wheel {
+            name: WheelName::parse("deepspeed-0.19.8-cp311-cp311-linux_x86_64.whl"),
+            binaries: members.iter().map(|member| Binary { member: Some((*member).to_owned()), ..binary() }).collect(),
+            ..Wheel::default()
+        };
+        let built = InstalledOps {
+            ops: built.split(' ').map(|op| (op.to_owned(), true)).collect(),
+            accelerator: Some("cuda".to_owned()),
+            ..InstalledOps::default()
+        };
+        let machine = |flags: &[&str]| {
+            let mut facts = Snapshot::default();
+            let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+            facts.host.machine = Observed::seen("x86_64".to_owned());
+            facts.host.cpu = Observed::seen(Cpu { flags, ..Cpu::default() });
+            facts
+        };
+        let [here, there] = flags.map(machine);
+        let case = |facts| Case::new(facts, &know, Purpose::Build, &[]);
+        let expected = Expected { version: &version, accelerator: AcceleratorKind::Cuda, ops: &chosen, archs: &[Item::plain(8, 0)] };
+        findings(&wheel, &built, &expected, &case(&there), Some(&case(&here)))
+    }
+
+    fn binary() -> Binary {
+        serde_json::from_value(serde_json::json!({ "path": "/w.whl", "size": 1, "form": "library", "device_code": { "state": "absent" } }))
+            .unwrap()
+    }
+
+    #[test]
+    fn what_a_wheel_lacks() {
+        const ADAM: &str = "deepspeed/ops/adam/cpu_adam_op.cpython-311-x86_64-linux-gnu.so";
+        let same: [&[&str]; 2] = [&["avx2"], &["avx2", "avx512f"]];
+        assert_eq!(names(&verify("cpu_adam", &[ADAM], &["cpu_adam"], same)), [""; 0]);
+        assert_eq!(names(&verify("cpu_adam", &[], &["cpu_adam"], same)), ["wheel-lacks-op"], "noted, and not there");
+        assert_eq!(names(&verify("utils", &[ADAM], &["cpu_adam"], same)), ["wheel-lacks-op"], "there, and not noted");
+        let other = "deepspeed/ops/adam/cpu_adam_op_old.cpython-311-x86_64-linux-gnu.so";
+        assert_eq!(names(&verify("cpu_adam", &[other], &["cpu_adam"], same)), ["wheel-lacks-op"]);
+        assert_eq!(
+            names(&verify("cpu_adam", &[ADAM], &["cpu_adam"], [&["avx2", "avx512f"], &["avx2"]])),
+            ["illegal-instruction-march-native"]
+        );
+        let fused = "deepspeed/ops/adam/fused_adam_op.cpython-311-x86_64-linux-gnu.so";
+        assert_eq!(names(&verify("fused_adam", &[fused], &["fused_adam"], same)), ["binary-lacks-device-code"]);
+    }
 }
