@@ -11,6 +11,7 @@ mod overlay;
 mod plan;
 mod probe;
 mod problems;
+mod triage;
 
 pub use arch_list::*;
 pub use check::*;
@@ -23,6 +24,7 @@ pub use overlay::*;
 pub use plan::*;
 pub use probe::*;
 pub use problems::*;
+pub use triage::*;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -75,6 +77,8 @@ pub enum Command {
     Plan(PlanArgs),
     Probe(ProbeArgs),
     Snapshot(SnapshotArgs),
+    Triage(TriageArgs),
+    Exec(ExecArgs),
     Completions(CompletionsArgs),
 }
 

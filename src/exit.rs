@@ -5,15 +5,22 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Nothing at or above `--fail-on`; `arch-list` knew; `fix` leaves nothing.
-    Fine = 0,
+    Fine,
     /// Findings; or the answer would not be complete.
-    Findings = 1,
+    Findings,
     /// Wrong use, unreadable input, nothing that could be judged, or a failure of our own.
-    Unable = 2,
+    Unable,
+    /// That of the command which `exec` ran.
+    Command(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Fine => 0,
+            Exit::Findings => 1,
+            Exit::Unable => 2,
+            Exit::Command(code) => code,
+        })
     }
 }

@@ -30,6 +30,8 @@ mod loader_impostor;
 mod loader_order;
 mod loader_path;
 mod loader_versions;
+pub mod log;
+mod log_fixes;
 mod lookup;
 mod nccl;
 mod ninja;

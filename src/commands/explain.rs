@@ -1,10 +1,14 @@
 //! `ds-doctor explain`
 
 use super::output;
+use crate::checks::log::filled;
 use crate::cli::ExplainArgs;
 use crate::exit::Exit;
 use crate::knowledge::Knowledge;
 use crate::knowledge::problems::Problem;
+use crate::knowledge::schema::signatures::Kind;
+use crate::logs::Reader;
+use crate::text::clean;
 use std::io::Write as _;
 
 /// How many pages are offered for words that fit several.
@@ -24,6 +28,12 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     }
     let words = args.what.join(" ");
+    if let Some((problem, says)) = meant(&know, &words) {
+        writeln!(out, "{}: {}\n", problem.id, clean(&says))?;
+        write!(out, "{}", problem.page)?;
+        out.flush()?;
+        return Ok(Exit::Fine);
+    }
     let fitting = best(know.problems(), &words);
     match fitting.as_slice() {
         [] => anyhow::bail!("no problem has the id or the words `{words}`; `ds-doctor list` names all"),
@@ -38,6 +48,18 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
     }
     out.flush()?;
     Ok(Exit::Fine)
+}
+
+/// What a pasted line of a log means, by the signatures: the problem, and what was caught.
+fn meant(know: &Knowledge, text: &str) -> Option<(&'static Problem, String)> {
+    let reader = Reader::new(know).ok()?;
+    let all = reader.read(text.as_bytes()).matches;
+    let strongest = |kind: Kind| all.iter().filter(|one| one.signature.kind() == kind).min_by_key(|one| (one.signature.rank(), one.number));
+    let found = reader.cause(text.as_bytes()).or_else(|| strongest(Kind::Consequence).or_else(|| strongest(Kind::Harmless)).cloned())?;
+    let problem = know.problem(&found.signature.id)?;
+    let says = filled(&found.signature.says, &found.captures).unwrap_or_else(|| problem.summary.to_owned());
+    let says = if found.signature.kind() == Kind::Harmless { format!("harmless: {says}") } else { says };
+    Some((problem, says))
 }
 
 /// Problems whose page holds the text as it stands; else those with most of its words. One that is clearly ahead stands alone.

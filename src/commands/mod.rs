@@ -4,10 +4,13 @@ mod apply;
 mod arch_list;
 mod check;
 mod completions;
+mod exec;
+mod exec_stream;
 mod explain;
 mod fix;
 mod inspect;
 mod list;
+mod log_input;
 mod nccl;
 pub mod nccl_test;
 mod op_subject;
@@ -21,6 +24,7 @@ mod probe;
 mod progress;
 mod snapshot;
 mod subject;
+mod triage;
 mod version;
 mod waiver;
 
@@ -48,6 +52,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<Exit> {
         Some(Command::Plan(args)) => plan::run(args),
         Some(Command::Probe(args)) => probe::run(args),
         Some(Command::Snapshot(args)) => snapshot::run(args),
+        Some(Command::Triage(args)) => triage::run(args),
+        Some(Command::Exec(args)) => exec::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         None => check::run(&crate::cli::CheckArgs::default()),
     }

@@ -87,7 +87,11 @@ fn finish(mut facts: Snapshot, know: Knowledge, args: &SubjectArgs) -> anyhow::R
     Ok(Subject { facts, know, purpose })
 }
 
-fn knowledge(args: &SubjectArgs) -> anyhow::Result<Knowledge> {
+/// The tables, with those of `--rules-dir` over them.
+///
+/// # Errors
+/// A folder or a table that cannot be read.
+pub fn knowledge(args: &SubjectArgs) -> anyhow::Result<Knowledge> {
     let Some(dir) = &args.rules_dir else { return Ok(Knowledge::embedded()) };
     let mut files = Vec::new();
     let entries = std::fs::read_dir(dir).with_context(|| format!("cannot read --rules-dir `{}`", dir.display()))?;

@@ -10,6 +10,7 @@ pub mod host;
 pub mod inspect;
 pub mod kernel;
 pub mod loader;
+pub mod log;
 pub mod nccl;
 pub mod observed;
 pub mod ops;

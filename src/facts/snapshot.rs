@@ -6,6 +6,7 @@ use super::env::EnvFacts;
 use super::gpu::GpuFacts;
 use super::host::HostFacts;
 use super::loader::LoaderFacts;
+use super::log::Log;
 use super::nccl::Nccl;
 use super::observed::Observed;
 use super::ops::OpsFacts;
@@ -58,6 +59,9 @@ pub struct Snapshot {
     /// A trial build; `Skipped` unless it was asked for.
     #[serde(default = "not_asked", skip_serializing_if = "Observed::is_skipped")]
     pub probe: Observed<Probe>,
+    /// What was seen in logs that were judged with these facts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logs: Vec<Log>,
     /// Things met on the way that are no fact of a topic: a folder that could not be listed, a name that is not UTF-8.
     #[serde(default)]
     pub notes: Vec<String>,

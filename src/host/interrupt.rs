@@ -99,7 +99,7 @@ fn watch() -> bool {
 }
 
 /// The signals that this process ignores, as a bit mask; none where that cannot be read.
-fn ignored() -> u64 {
+pub fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or_default();
     u64::from_str_radix(mask.trim(), 16).unwrap_or(0)

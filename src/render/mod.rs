@@ -14,6 +14,7 @@ pub mod plan;
 pub mod probe;
 pub mod sarif;
 pub mod shell;
+pub mod triage;
 
 use crate::checks::Judged;
 use serde::{Deserialize, Serialize};

@@ -13,6 +13,7 @@ mod collect_toolkit;
 mod commands;
 mod device_code;
 mod docs;
+mod exec;
 mod exports;
 mod fake;
 mod gpu;
@@ -31,6 +32,7 @@ mod ops;
 mod ops_plan;
 mod overlay;
 mod probe;
+mod triage;
 mod util;
 mod visible;
 
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
     trials.extend(commands::trials());
     trials.extend(device_code::trials());
     trials.extend(docs::trials());
+    trials.extend(exec::trials());
     trials.extend(exports::trials());
     trials.extend(gpu::trials());
     trials.extend(gpu_e2e::trials());
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
     trials.extend(ops_plan::trials());
     trials.extend(overlay::trials());
     trials.extend(probe::trials());
+    trials.extend(triage::trials());
     trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);

@@ -134,6 +134,7 @@ pub mod ops;
 pub mod shape;
 pub mod signatures;
 pub mod torch;
+pub mod words;
 
 /// Refuses ranges of which two hold one version. Judged where a range begins or ends, and beside.
 fn one_at_most<'a>(table: &'static str, ranges: impl Iterator<Item = &'a Versions>) -> Result<(), Fault> {

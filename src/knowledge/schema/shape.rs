@@ -41,6 +41,10 @@ impl Shape {
         capture(self.context.get(number)?, line)
     }
 
+    pub fn has_context(&self) -> bool {
+        !self.context.is_empty()
+    }
+
     /// Whether the pattern of this number matches.
     pub fn matches(&self, number: usize, line: &[u8]) -> bool {
         self.patterns.get(number).is_some_and(|pattern| pattern.is_match(line))

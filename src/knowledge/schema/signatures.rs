@@ -1,7 +1,7 @@
 //! The tables of `signatures/*.toml`: what a problem looks like in the output of a tool.
 
 use super::shape::{Captures, Hit, Shape, stands};
-use super::{Fault, List, Str};
+use super::{Fault, List, Str, words};
 use crate::version::{Capability, CudaVersion, Dotted, Target};
 
 choice! {
@@ -226,6 +226,13 @@ impl Signature {
     /// Every pattern compiles and is met by an example, each example as a whole fits, what is captured has its type, and no miss fits.
     fn proves_itself(&self) -> Result<(), Fault> {
         let shape = Shape::new(self)?;
+        let wordless = |pattern: &&Str| words::needed(pattern).is_none();
+        if let Some(pattern) = self.patterns.iter().find(wordless) {
+            return Err(Fault::new("patterns", format!("`{pattern}`: {WORDLESS}")));
+        }
+        if let Some(pattern) = self.context.iter().map(|context| &context.pattern).find(wordless) {
+            return Err(Fault::new("context", format!("`{pattern}`: {WORDLESS}")));
+        }
         let groups = shape.groups();
         if let Some(hole) = holes(&self.says).find(|hole| !groups.contains(hole)) {
             return Err(Fault::new("says", format!("names `{{{hole}}}`, which no pattern captures")));
@@ -263,6 +270,8 @@ impl Signature {
         stands(&self.context, &hit, &around).ok_or_else(|| "its context does not hold".to_owned())
     }
 }
+
+const WORDLESS: &str = "holds no word of four letters that every matching line has (upper and lower case told apart), so it cannot be looked for fast";
 
 /// The names in braces.
 fn holes(says: &str) -> impl Iterator<Item = &str> {

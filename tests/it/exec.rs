@@ -1,0 +1,134 @@
+//! `exec`: a command that runs in it notices nothing, and what it prints when it fails is read.
+
+use crate::util::{BINARY, Doctor, Output, trial};
+use libtest_mimic::Trial;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial("exec::exit_codes_are_the_commands_own", exit_codes),
+        trial("exec::output_and_error_stay_apart", apart),
+        trial("exec::standard_input_passes", stdin),
+        trial("exec::a_verdict_follows_a_failure_and_nothing_else", verdict),
+        trial("exec::signals_are_passed_on", signals),
+        trial("exec::what_a_command_leaves_running_does_not_hold_it", left_running),
+        trial("exec::a_reader_that_goes_away_ends_the_command", reader_gone),
+        trial("exec::a_terminal_stays_a_terminal_and_a_pipe_a_pipe", terminals),
+        trial("exec::megabytes_come_through_whole", much),
+    ]
+}
+
+fn exec(script: &str) -> Doctor {
+    Doctor::new(["exec", "--", "/bin/sh", "-c"]).arg(script)
+}
+
+fn exit_codes() {
+    assert_eq!(exec("exit 0").run().code, Some(0));
+    assert_eq!(exec("exit 1").run().code, Some(1));
+    assert_eq!(exec("exit 42").run().code, Some(42));
+    assert_eq!(exec("kill -KILL $$").run().code, Some(137));
+    assert_eq!(exec("kill -SEGV $$").run().code, Some(139));
+    assert_eq!(Doctor::new(["exec", "--", "no-such-command-here"]).run().code, Some(127));
+    assert_eq!(Doctor::new(["exec", "--", "/nonexistent/x"]).run().code, Some(127));
+    assert_eq!(Doctor::new(["exec", "--", "/etc/passwd"]).run().code, Some(126));
+    assert_eq!(Doctor::new(["exec", "--", "/"]).run().code, Some(126));
+    assert_eq!(Doctor::new(["exec"]).run().code, Some(2));
+}
+
+fn apart() {
+    let out = exec("echo one; echo two >&2; echo three").run();
+    assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("one\nthree\n", "two\n"));
+    let raw = exec(r"printf 'a\r\033[31m\000\n'").run();
+    assert_eq!(raw.stdout.as_bytes(), b"a\r\x1b[31m\0\n");
+}
+
+fn stdin() {
+    assert_eq!(exec("cat; cat >&2").stdin("through\n").run().stdout, "through\n");
+}
+
+fn verdict() {
+    let line = "/usr/bin/ld: cannot find -lcudart";
+    let failed = exec(&format!("echo '{line}'; echo words >&2; exit 3")).run();
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(3), format!("{line}\n").as_str()));
+    assert!(failed.stderr.starts_with("words\n") && failed.stderr.contains("error[linker-cannot-find-cuda-lib]"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("ended with exit code 3"), "{}", failed.stderr);
+    let fine = exec(&format!("echo '{line}'; exit 0")).run();
+    assert_eq!((fine.code, fine.stderr.as_str()), (Some(0), ""));
+    assert_eq!(exec("exit 1").run().stderr, "");
+}
+
+/// A signal to the doctor alone reaches the command, whose own answer counts.
+fn signals() {
+    for (signal, number) in [("TERM", 15), ("HUP", 1), ("USR1", 10), ("INT", 2)] {
+        let script = format!(
+            "\"$0\" exec -- /bin/sh -c 'trap \"echo got; exit 7\" {signal}; echo ready; while :; do sleep 0.1; done' & p=$!; sleep 1; kill -{number} $p; wait $p"
+        );
+        let out = Doctor::new([]).program("/bin/bash").args(["-mc", &script, BINARY]).run();
+        assert_eq!((out.code, out.stdout.as_str()), (Some(7), "ready\ngot\n"), "{signal}: {}", out.stderr);
+    }
+}
+
+fn left_running() {
+    let out = exec("echo said; sleep 50 & exit 5").timeout(Duration::from_secs(20)).run();
+    assert_eq!((out.code, out.stdout.as_str()), (Some(5), "said\n"));
+    assert!(out.wall < Duration::from_secs(10), "{:?}", out.wall);
+}
+
+/// `yes` ends by SIGPIPE, as in a shell's pipeline.
+fn reader_gone() {
+    let script = "\"$0\" exec -- yes | head -n 3; echo ${PIPESTATUS[0]}";
+    let out = Doctor::new([]).program("/bin/bash").args(["-c", script, BINARY]).timeout(Duration::from_secs(20)).run();
+    assert_eq!(out.stdout, "y\ny\ny\n141\n", "{}", out.stderr);
+}
+
+fn much() {
+    let out = exec("head -c 3000000 /dev/zero | tr '\\0' x; head -c 3000000 /dev/zero | tr '\\0' y >&2").run();
+    assert_eq!((out.stdout.len(), out.stderr.len()), (3_000_000, 3_000_000));
+}
+
+fn pty() -> (OwnedFd, OwnedFd) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let childs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    tcsetwinsize(&childs, Winsize { ws_row: 33, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    (ours, childs)
+}
+
+/// What the command finds where standard output is a terminal and standard error is not; and the other way round.
+fn terminals() {
+    let script = "for n in 1 2; do test -t $n && echo tty$n >&2 || echo pipe$n >&2; done; stty size <&1 >&2";
+    let (ours, childs) = pty();
+    let child = Command::new(BINARY)
+        .args(["exec", "--", "/bin/sh", "-c", script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(childs))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "tty1\npipe2\n33 77\n");
+    drop(ours);
+    let (ours, childs) = pty();
+    let script = "test -t 1 || echo pipe1; test -t 2 && echo tty2; printf 'a\\nb\\n' >&2";
+    let child =
+        Command::new(BINARY).args(["exec", "--", "/bin/sh", "-c", script]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::from(childs));
+    let out: Output = {
+        let done = child.spawn().unwrap().wait_with_output().unwrap();
+        Output { code: done.status.code(), signal: None, stdout: String::from_utf8_lossy(&done.stdout).into_owned(), stderr: seen(ours), wall: Duration::ZERO }
+    };
+    assert_eq!((out.stdout.as_str(), out.stderr.as_str()), ("pipe1\ntty2\n", "a\r\nb\r\n"));
+}
+
+/// What a terminal got; reading ends with an error once nobody holds the other end.
+fn seen(terminal: OwnedFd) -> String {
+    let mut bytes = Vec::new();
+    let _ = File::from(terminal).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
