@@ -105,7 +105,10 @@ fn of_log<'a>(case: &Case<'a>, log: &'a Log) -> (Vec<(u32, Finding)>, Vec<Findin
     let explained = |one: &Seen<'_>| {
         let family = &one.signature.family;
         let earlier = |other: &Seen<'_>| {
-            !family.is_empty() && other.signature.family == *family && other.signature.kind() == Kind::Cause && other.sighting.line < one.sighting.line
+            !family.is_empty()
+                && other.signature.family == *family
+                && other.signature.kind() == Kind::Cause
+                && other.sighting.line < one.sighting.line
         };
         one.signature.after.iter().any(|name| named(name)) || seen.iter().any(earlier)
     };
@@ -183,7 +186,8 @@ fn cause(case: &Case<'_>, one: &Seen<'_>) -> Finding {
     if let Some(arch) = arch(one.sighting)
         && let Some(row) = case.know.arch(arch.capability)
     {
-        let since = row.last_cuda.map_or_else(|| format!("CUDA {} and later", row.first_cuda), |last| format!("CUDA {} to {last}", row.first_cuda));
+        let since =
+            row.last_cuda.map_or_else(|| format!("CUDA {} and later", row.first_cuda), |last| format!("CUDA {} to {last}", row.first_cuda));
         finding = finding.seen(Evidence::new(arch.compute(), format!("{} ({since})", row.name)).said_by("table of architectures"));
     }
     finding.location = Some(location(one));
@@ -268,4 +272,3 @@ pub fn filled(says: &str, captures: &BTreeMap<String, String>) -> Option<String>
     }
     (!text.contains('{')).then_some(text)
 }
-

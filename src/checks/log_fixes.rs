@@ -80,8 +80,11 @@ mod tests {
 
     #[test]
     fn every_page_has_a_cure_to_show() {
-        let without: Vec<&str> =
-            crate::knowledge::problems::PROBLEMS.iter().filter(|problem| items(problem.page).is_empty()).map(|problem| problem.id).collect();
+        let without: Vec<&str> = crate::knowledge::problems::PROBLEMS
+            .iter()
+            .filter(|problem| items(problem.page).is_empty())
+            .map(|problem| problem.id)
+            .collect();
         assert!(without.len() < 12, "{without:?}");
     }
 }

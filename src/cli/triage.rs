@@ -60,7 +60,8 @@ pub struct ExecArgs {
     pub command: Vec<OsString>,
 }
 
-const EXEC_AFTER: &str = "Exit codes: the command's own; 128+N where signal N ended it, 126 it cannot be run, 127 there is no such command.";
+const EXEC_AFTER: &str =
+    "Exit codes: the command's own; 128+N where signal N ended it, 126 it cannot be run, 127 there is no such command.";
 
 const EXEC_EXAMPLES: &str = "\
 Examples:

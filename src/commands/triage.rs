@@ -1,8 +1,8 @@
 //! `ds-doctor triage`
 
 use super::log_input::{self, Read as Reading};
-use super::subject::{self, Subject};
 use super::output;
+use super::subject::{self, Subject};
 use crate::checks::log::{judge_both, judge_logs};
 use crate::checks::{Case, Judged, Purpose, summary};
 use crate::cli::{FailOn, SubjectArgs, TriageArgs, TriageFormat};
@@ -106,7 +106,11 @@ fn assume_from_logs(facts: &mut Snapshot, know: &Knowledge) {
     if facts.gpu.devices.value().is_some_and(|devices| !devices.is_empty()) {
         return;
     }
-    let arch = facts.logs.iter().flat_map(|log| &log.sightings).find_map(|one| one.captures.get("arch").or_else(|| one.captures.get("capability")));
+    let arch = facts
+        .logs
+        .iter()
+        .flat_map(|log| &log.sightings)
+        .find_map(|one| one.captures.get("arch").or_else(|| one.captures.get("capability")));
     if let Some(arch) = arch.cloned() {
         // One that the tables do not know is nothing to judge by.
         let _ = assume::gpus(facts, know, &[arch]);

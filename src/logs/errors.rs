@@ -12,7 +12,10 @@ const LIKE: &[(&str, &str)] = &[
     ),
     ("linker", r"undefined reference to|(?:^|/)ld(?:\.\w+)?: .*(?:cannot|error|not recognized)|LINK : fatal|error LNK\d+"),
     ("loader", r"cannot open shared object file|undefined symbol: |failed to map segment|DLL load failed"),
-    ("system", r"(?:^|: |\()(?:Killed|Segmentation fault|Aborted|Illegal instruction|Bus error)(?:$|[ :(])|core dumped|No space left on device|oom-kill"),
+    (
+        "system",
+        r"(?:^|: |\()(?:Killed|Segmentation fault|Aborted|Illegal instruction|Bus error)(?:$|[ :(])|core dumped|No space left on device|oom-kill",
+    ),
     ("runtime", r"CUDA error: |CUDA out of memory|OutOfMemoryError|NCCL (?:WARN|error)|^Fatal Python error"),
     ("python", r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)|^SystemExit: "),
     ("cmake", r"^CMake Error"),
@@ -25,10 +28,38 @@ const LIKE: &[(&str, &str)] = &[
 
 /// Of what such lines hold one. In raw output a colour may end right after the word.
 const WORDS: &[&str] = &[
-    "rror: ", "rror : ", "rror\u{1b}[", "rror C", "rror LNK", "rror[E", "rror] ", "RROR: ", "RROR [", "RROR]", "atal: ", "nvcc fatal",
-    "FAILED: ", "xception: ", "KeyboardInterrupt", "SystemExit: ", "undefined reference", "cannot open shared object", "undefined symbol",
-    "failed to map segment", "DLL load failed", "core dumped", "Killed", "Segmentation fault", "Illegal instruction", "No space left",
-    "out of memory", "NCCL WARN", "CMake Error", ": *** ", "ninja: ", "failed to solve",
+    "rror: ",
+    "rror : ",
+    "rror\u{1b}[",
+    "rror C",
+    "rror LNK",
+    "rror[E",
+    "rror] ",
+    "RROR: ",
+    "RROR [",
+    "RROR]",
+    "atal: ",
+    "nvcc fatal",
+    "FAILED: ",
+    "xception: ",
+    "KeyboardInterrupt",
+    "SystemExit: ",
+    "undefined reference",
+    "cannot open shared object",
+    "undefined symbol",
+    "failed to map segment",
+    "DLL load failed",
+    "core dumped",
+    "Killed",
+    "Segmentation fault",
+    "Illegal instruction",
+    "No space left",
+    "out of memory",
+    "NCCL WARN",
+    "CMake Error",
+    ": *** ",
+    "ninja: ",
+    "failed to solve",
 ];
 
 /// What is kept of a line.
@@ -49,9 +80,8 @@ impl Errors {
 
     /// Keeps the line where it is the first of its tool.
     pub fn look(&self, line: &[u8], number: usize, into: &mut Vec<ErrorLine>) {
-        let patterns = self.patterns.get_or_init(|| {
-            LIKE.iter().map(|(_, pattern)| RegexBuilder::new(pattern).unicode(false).build().ok()).collect()
-        });
+        let patterns =
+            self.patterns.get_or_init(|| LIKE.iter().map(|(_, pattern)| RegexBuilder::new(pattern).unicode(false).build().ok()).collect());
         let matches = |pattern: &Option<Regex>| pattern.as_ref().is_some_and(|pattern| pattern.is_match(line));
         let Some(depth) = patterns.iter().position(matches) else { return };
         let tool = LIKE.get(depth).map_or("other", |(tool, _)| tool);

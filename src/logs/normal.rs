@@ -101,7 +101,10 @@ mod tests {
 
     #[test]
     fn colours_go() {
-        assert_eq!(stripped("\u{1b}[01m\u{1b}[Kcc1plus:\u{1b}[m\u{1b}[K \u{1b}[01;31m\u{1b}[Kfatal error: \u{1b}[m\u{1b}[Kx"), "cc1plus: fatal error: x");
+        assert_eq!(
+            stripped("\u{1b}[01m\u{1b}[Kcc1plus:\u{1b}[m\u{1b}[K \u{1b}[01;31m\u{1b}[Kfatal error: \u{1b}[m\u{1b}[Kx"),
+            "cc1plus: fatal error: x"
+        );
         assert_eq!(stripped("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{7}\u{1b}(B end\u{8}"), "link end");
         assert_eq!(stripped("a\u{1b}"), "a");
         assert_eq!(stripped("a\u{1b}["), "a");

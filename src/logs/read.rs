@@ -378,7 +378,8 @@ impl<'a> Scan<'_, 'a> {
 impl Seen {
     fn decisive(&mut self, in_context: bool, captures: Captures, number: usize, line: &[u8]) {
         // Where the surroundings count, lines with the same captures are not the same.
-        let (alike, most) = if in_context { (None, LINES) } else { (self.decisive.iter().position(|one| one.hit.captures == captures), SIGHTINGS) };
+        let (alike, most) =
+            if in_context { (None, LINES) } else { (self.decisive.iter().position(|one| one.hit.captures == captures), SIGHTINGS) };
         if let Some(known) = alike.and_then(|at| self.decisive.get_mut(at)) {
             known.times += 1;
         } else if self.decisive.len() < most {

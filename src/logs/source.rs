@@ -39,7 +39,9 @@ fn decoded<'r>(head: &[u8], whole: impl Read + 'r) -> io::Result<Box<dyn Read + 
         [0xfe, 0xff, ..] => Ok(Box::new(Utf16::new(whole, true))),
         _ if head.len() >= 8 && zeros(1) * 4 > head.len() && zeros(0) * 16 < head.len() => Ok(Box::new(Utf16::new(whole, false))),
         _ if head.len() >= 8 && zeros(0) * 4 > head.len() && zeros(1) * 16 < head.len() => Ok(Box::new(Utf16::new(whole, true))),
-        [0x7f, b'E', b'L', b'F', ..] => Err(Error::new(ErrorKind::InvalidData, "it is a program or library, no log: `ds-doctor inspect` reads those")),
+        [0x7f, b'E', b'L', b'F', ..] => {
+            Err(Error::new(ErrorKind::InvalidData, "it is a program or library, no log: `ds-doctor inspect` reads those"))
+        }
         _ if zeros(0) + zeros(1) > head.len() / 8 => Err(Error::new(ErrorKind::InvalidData, "it is no text")),
         _ => Ok(Box::new(whole)),
     }

@@ -271,7 +271,8 @@ impl Signature {
     }
 }
 
-const WORDLESS: &str = "holds no word of four letters that every matching line has (upper and lower case told apart), so it cannot be looked for fast";
+const WORDLESS: &str =
+    "holds no word of four letters that every matching line has (upper and lower case told apart), so it cannot be looked for fast";
 
 /// The names in braces.
 fn holes(says: &str) -> impl Iterator<Item = &str> {

@@ -45,8 +45,29 @@ fn worth(words: &[String]) -> (usize, std::cmp::Reverse<usize>) {
 
 /// What healthy builds print all the time.
 const COMMON: &[&str] = &[
-    "error", "Error", "warning", "Warning", "include", "torch", "python", "deepspeed", "nvidia", "cuda", "CUDA", "version", "files",
-    "file", "build", "from", "lib64", "gcc", "nvcc", "import", "Failed", "failed", "usr/",
+    "error",
+    "Error",
+    "warning",
+    "Warning",
+    "include",
+    "torch",
+    "python",
+    "deepspeed",
+    "nvidia",
+    "cuda",
+    "CUDA",
+    "version",
+    "files",
+    "file",
+    "build",
+    "from",
+    "lib64",
+    "gcc",
+    "nvcc",
+    "import",
+    "Failed",
+    "failed",
+    "usr/",
 ];
 
 /// Its length, without the common words in it.
