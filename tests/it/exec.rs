@@ -67,9 +67,9 @@ fn verdict() {
 fn signals() {
     for (signal, number) in [("TERM", 15), ("HUP", 1), ("USR1", 10), ("INT", 2)] {
         let script = format!(
-            "\"$0\" exec -- /bin/sh -c 'trap \"echo got; exit 7\" {signal}; echo ready; while :; do sleep 0.1; done' & p=$!; sleep 1; kill -{number} $p; wait $p"
+            "set -m; \"$0\" exec -- /bin/sh -c 'trap \"echo got; exit 7\" {signal}; echo ready; while :; do sleep 0.1; done' & p=$!; sleep 1; kill -{number} $p; wait $p"
         );
-        let out = Doctor::new([]).program("/bin/bash").args(["-mc", &script, BINARY]).run();
+        let out = Doctor::new([]).program("/bin/bash").args(["-c", &script, BINARY]).run();
         assert_eq!((out.code, out.stdout.as_str()), (Some(7), "ready\ngot\n"), "{signal}: {}", out.stderr);
     }
 }
