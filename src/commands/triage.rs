@@ -72,7 +72,8 @@ pub fn report(command: &'static str, facts: &Snapshot, know: &Knowledge, purpose
         subject.extend(summary::subject(&case));
     }
     let mut body = Vec::new();
-    if judged.findings.is_empty() {
+    // A consequence alone names no cause: what looks like one is shown.
+    if judged.findings.iter().all(|finding| finding.weight() == Severity::Info) {
         body.extend(facts.logs.iter().flat_map(render::triage::unknown));
     }
     if !rest.is_empty() {

@@ -23,7 +23,7 @@ const LIKE: &[(&str, &str)] = &[
     ("setuptools", r"^error: (?:command|\[Errno|Setup script|package directory|can't|could not|Microsoft)"),
     ("pip", r"^ERROR: |^error: "),
     ("docker", r"^ERROR \[|^ERROR: (?:process|failed)|^failed to (?:solve|build)"),
-    ("other", r"(?:^|[^\w-])(?:[Ee]rror|ERROR|[Ff]atal|FATAL|FAILED)(?::| :|\])"),
+    ("other", r"^(?:[\w.+/-]+(?:\[\d+\])?: |\[)?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|FAILED)(?:: | :|\])"),
 ];
 
 /// Of what such lines hold one. In raw output a colour may end right after the word.

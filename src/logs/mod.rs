@@ -3,6 +3,7 @@
 mod errors;
 mod normal;
 mod read;
+mod sieve;
 mod source;
 
 pub use read::{Match, Outcome, Reader, Scan, first_error};

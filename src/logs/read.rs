@@ -5,6 +5,7 @@
 
 use super::errors::Errors;
 use super::normal::Prefixes;
+use super::sieve::Sieve;
 use crate::facts::log::{ErrorLine, Log, Sighting};
 use crate::facts::probe::Meaning;
 use crate::facts::raw::HostPath;
@@ -12,7 +13,7 @@ use crate::knowledge::Knowledge;
 use crate::knowledge::schema::shape::{Captures, Hit, Shape, stands};
 use crate::knowledge::schema::signatures::{Kind, Signature, Tool};
 use crate::knowledge::schema::words;
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::AhoCorasick;
 use memchr::{memchr_iter, memchr2, memrchr, memrchr2};
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ const BEFORE: usize = 4 << 10;
 const AFTER: usize = 12 << 10;
 /// Of a line without end so much is kept for what lies across two blocks.
 const OVERLAP: usize = BEFORE;
+/// Further back no word begins that ends in what is new.
+const LONGEST_WORD: usize = 256;
 /// What is kept of a line.
 const SHOWN: usize = 1 << 10;
 /// So many different sightings of one signature are kept; the rest is counted.
@@ -35,7 +38,7 @@ const LINES: usize = 200;
 pub struct Reader<'a> {
     all: Vec<(&'a Signature, OnceCell<Option<Shape>>)>,
     /// Words of which every line that could matter holds one: as few as do.
-    triggers: AhoCorasick,
+    triggers: Sieve,
     /// All words, and which signatures want them as what.
     words: AhoCorasick,
     wanted_by: Vec<Vec<(usize, Role)>>,
@@ -125,11 +128,10 @@ impl<'a> Reader<'a> {
         for word in errors.words() {
             table.entry((*word).to_owned()).or_default().push((0, Role::Error));
         }
-        let triggers = shortest(table.keys().map(String::as_str).collect());
-        let make = |words: Vec<&str>, kind| AhoCorasick::builder().match_kind(kind).build(words).map_err(|error| error.to_string());
+        let triggers = Sieve::new(shortest(table.keys().map(String::as_str).collect()));
         Ok(Self {
-            triggers: make(triggers, MatchKind::LeftmostFirst)?,
-            words: make(table.keys().map(String::as_str).collect(), MatchKind::Standard)?,
+            triggers,
+            words: AhoCorasick::new(table.keys()).map_err(|error| error.to_string())?,
             wanted_by: table.into_values().collect(),
             all: all.into_iter().map(|signature| (signature, OnceCell::new())).collect(),
             prefixes: Prefixes::new(),
@@ -161,9 +163,14 @@ impl<'a> Reader<'a> {
         scan.finish()
     }
 
+    /// The lines of an output that signatures know, in their order.
+    pub fn matches(&self, output: &[u8]) -> Vec<Match<'a>> {
+        self.read(output).matches
+    }
+
     /// The line that names the cause.
     pub fn cause(&self, output: &[u8]) -> Option<Match<'a>> {
-        let all = self.read(output).matches;
+        let all = self.matches(output);
         let explained = |one: &Match<'_>| one.signature.after.iter().any(|name| all.iter().any(|other| other.signature.name == *name));
         let causes = all.iter().filter(|one| one.signature.kind() == Kind::Cause && !explained(one));
         causes.min_by_key(|one| (one.signature.rank(), one.number)).cloned()
@@ -265,7 +272,11 @@ impl<'a> Scan<'_, 'a> {
 
     /// What was found. A last line without an end counts too.
     pub fn finish(mut self) -> Outcome<'a> {
-        self.search(self.filled, false);
+        // The last line ends here; there is always room.
+        if let Some(end) = self.buffer.get_mut(self.filled) {
+            *end = b'\n';
+        }
+        self.search((self.filled + 1).min(self.buffer.len()), false);
         let partial = self.inside || self.buffer.get(..self.filled).and_then(<[u8]>::last).is_some_and(|last| *last != b'\n');
         let lines = self.newlines + count(self.buffer.get(..self.filled).unwrap_or_default()) + usize::from(partial);
         let mut matches: Vec<Match<'a>> = Vec::new();
@@ -299,11 +310,10 @@ impl<'a> Scan<'_, 'a> {
     fn search(&mut self, end: usize, open: bool) {
         let buffer = std::mem::take(&mut self.buffer);
         let data = buffer.get(..end).unwrap_or_default();
-        let (mut at, mut counted, mut number) = (0, 0, self.newlines + 1);
-        while let Some(found) = self.reader.triggers.find(data.get(at..).unwrap_or_default()) {
-            let (start, stop) = (at + found.start(), at + found.end());
+        let (mut at, mut counted, mut number) = (self.fresh.saturating_sub(LONGEST_WORD), 0, self.newlines + 1);
+        while let Some((start, stop)) = self.reader.triggers.find(data, at) {
             if stop <= self.fresh {
-                at = start + 1;
+                at = stop;
                 continue;
             }
             let line_start = memrchr2(b'\n', b'\r', data.get(..start).unwrap_or_default()).map_or(0, |at| at + 1);
@@ -315,7 +325,7 @@ impl<'a> Scan<'_, 'a> {
             let begins = from == line_start && !(self.inside && line_start == 0);
             let ends = to == line_end && !(open && line_end == end);
             self.candidate(number, data.get(from..to).unwrap_or_default(), begins, ends);
-            at = to.max(start + 1);
+            at = to.max(stop);
         }
         self.buffer = buffer;
     }

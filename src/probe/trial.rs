@@ -5,6 +5,7 @@ use crate::facts::raw::{HostPath, Raw};
 use crate::facts::snapshot::Snapshot;
 use crate::host::{self, Ended, Host, Invocation, Scratch, System};
 use crate::knowledge::Knowledge;
+use crate::knowledge::schema::signatures::Tool;
 use crate::logs;
 use crate::model::build_flags::Toolchain;
 use std::collections::BTreeMap;
@@ -196,7 +197,7 @@ impl Bench<'_> {
 
 /// As [`Bench::failure`].
 pub fn failure(know: &Knowledge, ended: End, output: &[u8]) -> Failure {
-    let cause = logs::Reader::new(know).ok().and_then(|reader| reader.cause(output));
+    let cause = logs::Reader::of(know, of_a_trial).ok().and_then(|reader| reader.cause(output));
     let line = cause.as_ref().map_or_else(|| logs::first_error(output), |cause| cause.line.clone());
     let shown = output.get(..output.len().min(SHOWN)).unwrap_or_default();
     Failure { ended, line, output: String::from_utf8_lossy(shown).into_owned(), meaning: cause.map(|cause| cause.meaning()) }
@@ -219,6 +220,11 @@ pub fn side_by_side<T: Sync, R: Send>(all: &[T], at_once: usize, work: impl Fn(&
         }
     });
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
+}
+
+/// Whose words a trial prints.
+fn of_a_trial(tool: Tool) -> bool {
+    matches!(tool, Tool::Nvcc | Tool::Compiler | Tool::Linker | Tool::Loader | Tool::System)
 }
 
 /// The path of a file in the folder.

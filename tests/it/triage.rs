@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial("triage::control_characters_stay_out_of_the_terminal", control_characters),
         trial("triage::log_and_facts_are_judged_together", with_facts),
         trial("triage::several_logs_are_one_verdict", several),
+        trial("triage::quiet_logs_of_twenty_builds_and_runs", || assert!(quiet_logs().len() >= 20)),
         trial("triage::a_pasted_line_is_explained", explained),
     ];
     for path in quiet_logs() {
@@ -273,5 +274,6 @@ fn quiet(path: &Path) {
     let out = Doctor::new(["triage", "--format", "json"]).arg(path).run();
     let json = json(&out);
     assert_eq!(json["findings"].as_array().unwrap().iter().filter(|one| one["severity"] != "info").count(), 0, "{}", out.stdout);
+    assert_eq!(json["verdict"], "healthy", "{}", out.stdout);
     assert!(!unpacked(path).is_empty());
 }

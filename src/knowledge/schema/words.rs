@@ -1,6 +1,7 @@
 //! What a line must hold to match a pattern: words to look for in gigabytes before any pattern is tried.
 
 use regex_syntax::ParserBuilder;
+use regex_syntax::hir::literal::{ExtractKind, Extractor};
 use regex_syntax::hir::{Hir, HirKind};
 
 /// Shorter ones are met in too many lines.
@@ -8,34 +9,51 @@ const SHORTEST: usize = 4;
 
 /// Words of which every line that the pattern matches holds at least one; `None`: there are no such words.
 ///
-/// A word ends where tools begin to colour: at quotes, colons and brackets. So it stands in one piece in coloured output too.
+/// A word ends where tools begin to colour: at quotes and colons. So it stands in one piece in coloured output too.
 pub fn needed(pattern: &str) -> Option<Vec<String>> {
     let hir = ParserBuilder::new().unicode(false).utf8(false).build().parse(pattern).ok()?;
     of(&hir)
 }
 
 fn of(hir: &Hir) -> Option<Vec<String>> {
-    match hir.kind() {
-        HirKind::Literal(literal) => longest(&literal.0).map(|word| vec![word]),
+    let below = match hir.kind() {
         HirKind::Capture(capture) => of(&capture.sub),
         HirKind::Repetition(repetition) if repetition.min > 0 => of(&repetition.sub),
-        HirKind::Concat(parts) => parts.iter().filter_map(of).max_by_key(|words| worth(words)),
-        HirKind::Alternation(parts) => {
-            let all: Option<Vec<Vec<String>>> = parts.iter().map(of).collect();
-            let mut words = all?.concat();
-            words.sort();
-            words.dedup();
-            Some(words)
+        HirKind::Alternation(parts) => parts.iter().map(of).collect::<Option<Vec<_>>>().and_then(|all| once(all.concat())),
+        HirKind::Concat(parts) => {
+            // What stands here or further back, read together with what follows: `cu(?:fft|pti)` as `cufft` and `cupti`.
+            let rest = (1..parts.len()).filter_map(|at| beginnings(&Hir::concat(parts.get(at..)?.to_vec())));
+            parts.iter().filter_map(of).chain(rest).max_by_key(|words| worth(words))
         }
-        HirKind::Repetition(_) | HirKind::Empty | HirKind::Class(_) | HirKind::Look(_) => None,
-    }
+        _ => None,
+    };
+    [beginnings(hir), below].into_iter().flatten().max_by_key(|words| worth(words))
+}
+
+/// The best word of each way in which a match can begin.
+fn beginnings(hir: &Hir) -> Option<Vec<String>> {
+    let all = Extractor::new().kind(ExtractKind::Prefix).extract(hir);
+    let words: Option<Vec<String>> = all.literals()?.iter().map(|literal| longest(literal.as_bytes())).collect();
+    once(words?)
+}
+
+fn once(mut words: Vec<String>) -> Option<Vec<String>> {
+    words.sort();
+    words.dedup();
+    (!words.is_empty()).then_some(words)
 }
 
 fn longest(literal: &[u8]) -> Option<String> {
-    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"_ .,+=/-".contains(byte);
-    let pieces = literal.split(|byte| !inside(byte)).map(<[u8]>::trim_ascii).filter(|piece| piece.len() >= SHORTEST);
+    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"_ .,+=/-()[]<>@".contains(byte);
+    let pieces = literal.split(|byte| !inside(byte)).map(trimmed).filter(|piece| piece.len() >= SHORTEST);
     let piece = pieces.max_by_key(|piece| rarity(piece))?;
     std::str::from_utf8(piece).ok().map(ToOwned::to_owned)
+}
+
+/// A blank at the edge may be on the other side of a colour; it stays where the rest would be too short.
+fn trimmed(piece: &[u8]) -> &[u8] {
+    let inner = piece.trim_ascii();
+    if inner.len() >= SHORTEST { inner } else { piece }
 }
 
 /// A set is as good as its most common word, and the fewer the better.
@@ -94,6 +112,11 @@ mod tests {
         assert_eq!(words(r"fatal error: '?(?<h>libaio\.h)'?: No such"), ["libaio.h"]);
         assert_eq!(words("(?:Cannot fork|Resource temporarily unavailable)"), ["Cannot fork", "Resource temporarily unavailable"]);
         assert_eq!(words("(?:undefined symbol: )?cuInit+"), ["cuIni"]);
+        assert_eq!(words(r"\bcu(?:fft|fftXt|pti)\w*\.h"), ["cufft", "cufftXt", "cupti"]);
+        assert_eq!(
+            words("libcu(?:rand|fft)(?:w)?[ab]x"),
+            words("libcurandax|libcurandbx|libcurandwax|libcurandwbx|libcufftax|libcufftbx|libcufftwax|libcufftwbx")
+        );
     }
 
     #[test]
