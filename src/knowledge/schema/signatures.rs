@@ -292,3 +292,41 @@ tables! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tables as _;
+    use super::SignatureTables;
+
+    /// Why a row with these keys is refused; empty: it is not.
+    fn refused(keys: &str) -> String {
+        let row = "[[signature]]\nname = \"x\"\nid = \"y\"\nsays = \"z\"\ntool = \"linker\"\nsource = \"s\"\nchecked = \"2026-11\"\n";
+        SignatureTables::parse("x.toml", &format!("{row}{keys}")).err().map_or_else(String::new, |error| error.to_string())
+    }
+
+    #[test]
+    fn a_signature_that_does_not_prove_itself_is_refused() {
+        let context = "patterns = ['cannot find']\ncontext = [{ pattern = 'linking', place = 'before', within = 1 }]\n";
+        assert_eq!(refused("patterns = ['cannot find']\nexamples = ['cannot find x']\nmisses = ['can find x']\n"), "");
+        assert_eq!(
+            refused(&format!("{context}examples = ['''linking\n>> cannot find x\nend''']\nmisses = ['''linking\n\ncannot find x''']\n")),
+            ""
+        );
+        for (keys, why) in [
+            ("patterns = ['cannot find', 'other words']\nexamples = ['cannot find x']\n", "hold none for pattern 2"),
+            ("patterns = ['cannot find']\nexamples = ['found x']\n", "no pattern matches the decisive line"),
+            ("patterns = ['cannot find']\nexamples = ['cannot find x']\nmisses = ['he cannot find y']\n", "matches"),
+            (
+                r"patterns = ['^\d+$']
+            examples = ['12']",
+                "no word of four letters",
+            ),
+            ("patterns = ['(?<arch>[a-z]+) is unknown']\nexamples = ['abc is unknown']\n", "which is not an architecture"),
+            ("patterns = ['cannot find']\nexamples = ['''a\ncannot find x''']\n", "mark one"),
+            ("patterns = ['cannot (find']\nexamples = ['cannot find x']\n", "unclosed group"),
+        ] {
+            assert!(refused(keys).contains(why), "{keys}: {}", refused(keys));
+        }
+        assert!(refused(&format!("{context}examples = ['''linking\n\n>> cannot find x''']\n")).contains("context does not hold"));
+    }
+}
