@@ -80,6 +80,10 @@ impl Errors {
 
     /// Keeps the line where it is the first of its tool.
     pub fn look(&self, line: &[u8], number: usize, into: &mut Vec<ErrorLine>) {
+        // setup.py asks git for a commit, and goes on without.
+        if memchr::memmem::find(line, b"fatal: not a git repository").is_some() {
+            return;
+        }
         let patterns =
             self.patterns.get_or_init(|| LIKE.iter().map(|(_, pattern)| RegexBuilder::new(pattern).unicode(false).build().ok()).collect());
         let matches = |pattern: &Option<Regex>| pattern.as_ref().is_some_and(|pattern| pattern.is_match(line));

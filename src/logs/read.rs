@@ -495,7 +495,7 @@ mod tests {
         let know = Knowledge::embedded();
         let found = Reader::new(&know).unwrap().cause(&output).unwrap();
         assert_eq!((found.number, found.line.as_str()), (3, "/usr/bin/ld: cannot find -lcudart"));
-        assert_eq!(found.captures["library"], "cudart");
+        assert_eq!(found.signature.id, "linker-cannot-find-cuda-lib");
     }
 
     #[test]

