@@ -33,6 +33,7 @@ mod ops_plan;
 mod overlay;
 mod probe;
 mod triage;
+mod triage_score;
 mod util;
 mod visible;
 
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
     trials.extend(overlay::trials());
     trials.extend(probe::trials());
     trials.extend(triage::trials());
+    trials.extend(triage_score::trials());
     trials.extend(visible::trials());
     if !args.list {
         util::print_ledger(&trials, &args);
