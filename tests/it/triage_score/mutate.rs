@@ -42,7 +42,9 @@ pub const CHANGES: &[(&str, Change)] = &[
 /// `pattern` replaced by what `by` makes of it and of its first group.
 fn each(text: &str, pattern: &str, mut by: impl FnMut(&str, &str) -> String) -> String {
     let regex = RegexBuilder::new(pattern).unicode(false).build().unwrap();
-    let part = |found: &Captures<'_>, at: usize| found.get(at).map_or_else(String::new, |part| String::from_utf8_lossy(part.as_bytes()).into_owned());
+    let part = |found: &Captures<'_>, at: usize| {
+        found.get(at).map_or_else(String::new, |part| String::from_utf8_lossy(part.as_bytes()).into_owned())
+    };
     let new = regex.replace_all(text.as_bytes(), |found: &Captures<'_>| by(&part(found, 0), &part(found, 1)).into_bytes());
     String::from_utf8_lossy(&new).into_owned()
 }
@@ -50,7 +52,8 @@ fn each(text: &str, pattern: &str, mut by: impl FnMut(&str, &str) -> String) -> 
 fn paths(text: &str, dice: &mut Dice) -> Vec<u8> {
     let home = dice.pick(&["/home/data/li", "/data/users/ops", "/mnt/nfs/home/x7", "/srv/app"]);
     let conda = dice.pick(&["/opt/miniforge3", "/home/li/anaconda3", "/usr/local/miniconda", "/databricks/python3"]);
-    let text = each(text, r"(/(?:home/\w+|root|opt|usr/local))/(?:conda|miniconda3|anaconda3|miniconda|anaconda)\b", |_, _| conda.to_owned());
+    let text =
+        each(text, r"(/(?:home/\w+|root|opt|usr/local))/(?:conda|miniconda3|anaconda3|miniconda|anaconda)\b", |_, _| conda.to_owned());
     let text = each(&text, r"/home/\w+|/root\b", |_, _| home.to_owned());
     let text = each(&text, r"envs/\w+", |_, _| format!("envs/{}", dice.pick(&["llm", "ds-15", "py_train"])));
     each(&text, r"line \d+", |_, _| format!("line {}", 10 + dice.roll(3000))).into_bytes()
@@ -131,7 +134,9 @@ fn docker(text: &str, dice: &mut Dice) -> Vec<u8> {
 }
 
 fn github(text: &str, dice: &mut Dice) -> Vec<u8> {
-    lines(text, |line| format!("2025-0{}-1{}T09:{:02}:11.{:07}Z {line}", 1 + dice.roll(9), dice.roll(9), dice.roll(60), dice.roll(10_000_000)))
+    lines(text, |line| {
+        format!("2025-0{}-1{}T09:{:02}:11.{:07}Z {line}", 1 + dice.roll(9), dice.roll(9), dice.roll(60), dice.roll(10_000_000))
+    })
 }
 
 fn ranks(text: &str, dice: &mut Dice) -> Vec<u8> {
