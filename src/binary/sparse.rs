@@ -115,7 +115,7 @@ impl Keeper {
 
 /// The parts of a file that starts like this: its first segment, the small ones that are no code, the dynamic section, the section table.
 fn plan(head: &[u8], length: u64) -> Vec<Range<u64>> {
-    let mut wanted = vec![0..(HEAD as u64).min(length)];
+    let mut wanted: Vec<Range<u64>> = std::iter::once(0..(HEAD as u64).min(length)).collect();
     if let Ok(elf) = Elf::open(&head) {
         wanted.extend(elf.parts(MOST_OF_FIRST, MOST_OF_OTHERS));
     }

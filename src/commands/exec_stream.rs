@@ -1,5 +1,4 @@
 //! One of a command's two outputs: a pseudo-terminal or a pipe, copied to ours as it comes and read for signatures on the way.
-#![expect(clippy::disallowed_methods, reason = "gives the command's output on")]
 
 use crate::facts::log::Log;
 use crate::facts::raw::HostPath;

@@ -54,7 +54,7 @@ const SYSTEM: [&str; 6] = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/loc
 
 /// Entries of RPATH and RUNPATH that mean another folder on another machine: absolute ones, relative ones, and those that climb out of
 /// the folder that holds the wheel's packages (`deep`: how many folders lie between that and the file; `None` where there is no wheel).
-pub fn outside<'e>(elf: &'e ElfFacts, deep: Option<usize>) -> Vec<&'e str> {
+pub fn outside(elf: &ElfFacts, deep: Option<usize>) -> Vec<&str> {
     // With a RUNPATH the loader ignores RPATH.
     let entries = elf.runpath.as_ref().or(elf.rpath.as_ref()).into_iter().flatten();
     entries.map(String::as_str).filter(|entry| leaves(entry, deep)).collect()

@@ -53,7 +53,7 @@ impl Places {
 
     /// Of a `.fatbin`, which is all containers.
     pub fn raw(length: u64) -> Self {
-        Self { whole: vec![0..length], ..Self::default() }
+        Self { whole: std::iter::once(0..length).collect(), ..Self::default() }
     }
 
     /// Whether there can be device code at all.
