@@ -35,7 +35,7 @@ pub fn run(args: &PlanArgs, path: &Path) -> anyhow::Result<Exit> {
     let (file, length) = host.open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let progress = Progress::new(args.talk.quiet);
     let (wheel, texts) =
-        read_wheel(&crate::binary::FileAt::new(file, length), &path.into(), &|name| progress.say(&format!("reading {name}…")))
+        read_wheel(&crate::binary::FileAt::new(file, length), &path.into(), &|name| progress.say(format!("reading {name}…")))
             .map_err(|error| anyhow!("`{}` is no wheel that can be read: {error}", path.display()))?;
     drop(progress);
     let Some(text) = texts.deepspeed else {
