@@ -15,9 +15,11 @@ use std::time::Duration;
 const IDLE: (u64, u64) = (2 << 30, (1 << 30) + (4 << 20));
 const BUSY: (u64, u64) = (80 << 30, 20 << 30);
 
+type Run = fn(&Path);
+
 pub fn trials() -> Vec<Trial> {
     let need = Machine::possible().and_then(|()| program("python3"));
-    let all: [(&str, fn(&Path)); 5] = [
+    let all: [(&str, Run); 5] = [
         ("healthy_is_silent_and_says_so", healthy),
         ("a_wrong_sum", wrong),
         ("a_hang_within_the_time_limit", hang),
