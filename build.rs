@@ -191,8 +191,9 @@ fn write_signatures(out: &mut Source, body: &mut String) -> Result<(), String> {
             }
         }
     }
-    let all = all.ok_or("rules/signatures holds no file")?;
+    let mut all = all.ok_or("rules/signatures holds no file")?;
     all.whole().map_err(|fault| format!("rules/signatures: table `{}` {}", fault.key, fault.why))?;
+    all.signature.to_mut().iter_mut().for_each(schema::signatures::Signature::find_words);
     let rows = all.signature.emit(out);
     let _ = writeln!(body, "pub(super) fn signatures() -> SignatureTables {{ SignatureTables {{ signature: {rows} }} }}");
     Ok(())

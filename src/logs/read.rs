@@ -12,9 +12,10 @@ use crate::facts::raw::HostPath;
 use crate::knowledge::Knowledge;
 use crate::knowledge::schema::shape::{Captures, Hit, Shape, stands};
 use crate::knowledge::schema::signatures::{Kind, Signature, Tool};
-use crate::knowledge::schema::words;
+use crate::knowledge::schema::{List, Str};
 use aho_corasick::AhoCorasick;
 use memchr::{memchr_iter, memchr2, memrchr, memrchr2};
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
@@ -113,25 +114,27 @@ impl<'a> Reader<'a> {
         let all: Vec<&Signature> = know.signatures.signature.iter().filter(|signature| wanted(signature.tool)).collect();
         let errors = Errors::new();
         let mut table: BTreeMap<String, Vec<(usize, Role)>> = BTreeMap::new();
-        let mut add = |pattern: &str, at: usize, role: Role| {
-            for word in words::needed(pattern).unwrap_or_default() {
-                let wants = table.entry(word).or_default();
-                if !wants.contains(&(at, role)) {
-                    wants.push((at, role));
+        for (at, signature) in all.iter().enumerate() {
+            let roles = signature.patterns.iter().map(|_| Role::Decisive).chain((0..signature.context.len()).map(Role::Context));
+            for (words, role) in words_of(signature).iter().zip(roles) {
+                for word in words.iter() {
+                    let wants = table.entry(word.to_string()).or_default();
+                    if !wants.contains(&(at, role)) {
+                        wants.push((at, role));
+                    }
                 }
             }
-        };
-        for (at, signature) in all.iter().enumerate() {
-            signature.patterns.iter().for_each(|pattern| add(pattern, at, Role::Decisive));
-            signature.context.iter().enumerate().for_each(|(number, context)| add(&context.pattern, at, Role::Context(number)));
         }
         for word in errors.words() {
             table.entry((*word).to_owned()).or_default().push((0, Role::Error));
         }
-        let triggers = Sieve::new(shortest(table.keys().map(String::as_str).collect()));
+        let words = AhoCorasick::new(table.keys()).map_err(|error| error.to_string())?;
+        // A word that holds another one need not be looked for: who finds the shorter finds the longer too.
+        let holds_another = |word: &str| words.find_overlapping_iter(word).any(|other| other.len() < word.len());
+        let triggers = Sieve::new(table.keys().map(String::as_str).filter(|word| !holds_another(word)));
         Ok(Self {
             triggers,
-            words: AhoCorasick::new(table.keys()).map_err(|error| error.to_string())?,
+            words,
             wanted_by: table.into_values().collect(),
             all: all.into_iter().map(|signature| (signature, OnceCell::new())).collect(),
             prefixes: Prefixes::new(),
@@ -183,16 +186,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The words without those that hold another one: who finds the shorter finds the longer too.
-fn shortest(mut words: Vec<&str>) -> Vec<&str> {
-    words.sort_by_key(|word| word.len());
-    let mut kept: Vec<&str> = Vec::new();
-    for word in words {
-        if !kept.iter().any(|short| word.contains(short)) {
-            kept.push(word);
-        }
+/// The words of a signature: those that build.rs found, or those of a row of `--rules-dir`.
+fn words_of(signature: &Signature) -> Cow<'_, [List<Str>]> {
+    if !signature.words.is_empty() {
+        return Cow::Borrowed(&signature.words);
     }
-    kept
+    let mut row = signature.clone();
+    row.find_words();
+    row.words
 }
 
 /// The lines of one signature so far.

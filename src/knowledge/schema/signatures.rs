@@ -130,6 +130,10 @@ record! {
         /// Lines that look alike and must not match.
         #[serde(default)]
         pub misses: List<Str>,
+        /// For each pattern, then for each pattern of the context: words of which every line that it matches holds one. Not written in a
+        /// table: build.rs finds them for those it embeds, as that takes longer than to read a log.
+        #[serde(skip)]
+        pub words: List<List<Str>>,
         #[serde(default)]
         pub source: Str,
         #[serde(default)]
@@ -211,6 +215,13 @@ pub fn example(text: &str) -> Result<(Vec<&str>, usize), Fault> {
 }
 
 impl Signature {
+    /// Finds [`Signature::words`].
+    pub fn find_words(&mut self) {
+        let all = self.patterns.iter().chain(self.context.iter().map(|context| &context.pattern));
+        let words = |pattern: &Str| words::needed(pattern).unwrap_or_default().into_iter().map(Str::from).collect();
+        self.words = all.map(words).collect();
+    }
+
     pub fn rank(&self) -> u32 {
         self.rank.unwrap_or(50)
     }
