@@ -64,7 +64,7 @@ code=0
 took=0
 run() {
     local begin=$SECONDS
-    timeout 100 "$@" >"$work/out" 2>"$work/err"
+    timeout 150 "$@" >"$work/out" 2>"$work/err"
     code=$?
     took=$((SECONDS - begin))
 }

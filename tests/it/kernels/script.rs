@@ -14,8 +14,8 @@ const RUNTIME_MAP: &str = concat!("-Wl,--version-script=", env!("CARGO_MANIFEST_
 
 /// Little is free, so that little is copied and NCCL takes small sizes; the driver API counts in megabytes.
 const GPUS: &str = "count 2\nversion 13000\n0.name NVIDIA H100\n1.name NVIDIA H100\n0.free 600\n1.free 600\nasks 1\n";
-const NVML: &str = "count 2\ncuda 13000\n0.name NVIDIA H100\n1.name NVIDIA H100\n0.total 2147483648\n1.total 2147483648\n0.free 1077936128\n\
-                    1.free 1077936128\n1.minor 1\n1.bus 00000000:2A:00.0\n";
+const NVML: &str = "count 2\ncuda 13000\n0.name NVIDIA H100\n1.name NVIDIA H100\n0.total 2147483648\n1.total 2147483648\n0.free 1074790400\n\
+                    1.free 1074790400\n1.minor 1\n1.bus 00000000:2A:00.0\n";
 
 pub fn trials() -> Vec<Trial> {
     let need = compiler().and_then(|()| namespace()).and_then(|()| program("bash")).and_then(|_| lab("full-cu130/nvidia/cu13"));
