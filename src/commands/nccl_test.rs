@@ -258,9 +258,9 @@ fn chosen(case: &Case<'_>, nccl: &Nccl, gpus: &Gpus<'_>) -> anyhow::Result<Vec<u
     })
 }
 
-/// The same device as NVML lists it. Its PCI domain has eight digits, CUDA's four.
+/// The same device as NVML lists it. Its PCI domain has eight digits, CUDA's four; which case the digits have is not promised.
 fn nvml<'a>(case: &Case<'a>, device: &CudaDevice) -> Option<&'a Device> {
-    let short = |bus: &str| bus.get(bus.len().saturating_sub(12)..).unwrap_or(bus).to_owned();
+    let short = |bus: &str| bus.get(bus.len().saturating_sub(12)..).unwrap_or(bus).to_ascii_lowercase();
     let bus = short(device.bus.as_deref()?);
     case.facts.gpu.devices.value()?.iter().find(|known| known.bus.as_deref().map(short).as_ref() == Some(&bus))
 }

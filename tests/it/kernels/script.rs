@@ -13,7 +13,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gpu/run.sh");
 const RUNTIME_MAP: &str = concat!("-Wl,--version-script=", env!("CARGO_MANIFEST_DIR"), "/tests/fake/cudart.map");
 
 /// Little is free, so that little is copied and NCCL takes small sizes; the driver API counts in megabytes.
-const GPUS: &str = "count 2\nversion 13000\n0.name NVIDIA H100\n1.name NVIDIA H100\n0.free 600\n1.free 600\nasks 1\n";
+const GPUS: &str = "count 2\nversion 13000\n0.name NVIDIA H100\n1.name NVIDIA H100\n0.free 600\n1.free 600\n0.bus 0000:1a:00.0\n1.bus 0000:2a:00.0\nasks 1\n";
 const NVML: &str = "count 2\ncuda 13000\n0.name NVIDIA H100\n1.name NVIDIA H100\n0.total 2147483648\n1.total 2147483648\n0.free 1074790400\n\
                     1.free 1074790400\n1.minor 1\n1.bus 00000000:2A:00.0\n";
 
