@@ -409,7 +409,7 @@ fn bad_compilers() {
         (
             "yes 'a warning' | head -c 300000; echo 'nvcc fatal   : Unsupported gpu architecture '\\''compute_90'\\''' >&2; exit 1",
             MAKE,
-            "nvcc-dropped-arch",
+            "nvcc-too-old-for-gpu",
         ),
         ("echo 'c++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1", MAKE, "compile-oom"),
         (MAKE, "printf '\\377\\376\\033[2J: error: odd bytes\\n' >&2; exit 1", "probe-failed"),
