@@ -21,8 +21,6 @@ pub fn trials() -> Vec<Trial> {
         trial_with("device_code::like_cuobjdump_on_bitsandbytes", tools(), |tools| on_folder(&tools, "device-code/site/bitsandbytes", 7)),
         trial_with("device_code::like_cuobjdump_on_deepspeed_kernels", tools(), |tools| on_folder(&tools, "device-code/site/dskernels", 2)),
         trial_with("device_code::like_cuobjdump_on_torch", torch(), |(tools, folder)| on_torch(&tools, &folder, false)),
-        trial_with("device_code::like_cuobjdump_on_every_target_of_cu135", compiler("cu135"), |kit| every_target(&kit)),
-        trial_with("device_code::like_cuobjdump_on_every_form_of_cu135", compiler("cu135"), |kit| every_form(&kit)),
     ];
     trials.extend(long().map(|(what, need, run)| {
         let name = format!("device_code::long_like_cuobjdump_on_{what}");
@@ -37,9 +35,11 @@ pub fn trials() -> Vec<Trial> {
 type Long = (&'static str, Result<(), String>, fn(()));
 
 /// What the lane `device-code` of `.ci/long` runs.
-fn long() -> [Long; 3] {
+fn long() -> [Long; 5] {
     [
         ("torch_whole", torch().map(drop), |()| torch().map(|(tools, folder)| on_torch(&tools, &folder, true)).unwrap()),
+        ("every_target_of_cu135", compiler("cu135").map(drop), |()| every_target(&compiler("cu135").unwrap())),
+        ("every_form_of_cu135", compiler("cu135").map(drop), |()| every_form(&compiler("cu135").unwrap())),
         ("every_target_of_cu130", compiler("cu130").map(drop), |()| every_target(&compiler("cu130").unwrap())),
         ("every_form_of_cu130", compiler("cu130").map(drop), |()| every_form(&compiler("cu130").unwrap())),
     ]
