@@ -78,5 +78,7 @@ fn main() -> ExitCode {
     if !args.list {
         util::print_ledger(&trials, &args);
     }
-    libtest_mimic::run(&args, trials).exit_code()
+    let outcome = libtest_mimic::run(&args, trials);
+    util::print_slowest();
+    outcome.exit_code()
 }

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The binary under test.
@@ -15,10 +16,24 @@ const SKIPPED: &str = " (skipped: ";
 
 /// A test that fails by panicking.
 pub fn trial(name: &str, run: impl FnOnce() + Send + 'static) -> Trial {
+    let told = name.to_owned();
     Trial::test(name, move || {
+        let start = Instant::now();
         run();
+        TIMES.lock().unwrap().push((start.elapsed(), told));
         Ok(())
     })
+}
+
+static TIMES: Mutex<Vec<(Duration, String)>> = Mutex::new(Vec::new());
+
+/// The tests that took longest, as the gate has a time to keep.
+pub fn print_slowest() {
+    let mut times = TIMES.lock().unwrap();
+    times.sort();
+    for (time, name) in times.iter().rev().take(20).take_while(|(time, _)| *time > Duration::from_secs(2)) {
+        println!("took {:.1} s: {name}", time.as_secs_f64());
+    }
 }
 
 /// A test that needs something of this machine; without it the test is skipped under the reason's name.
