@@ -7,6 +7,7 @@ pub mod client;
 mod collectives;
 mod cuda;
 mod library;
+mod process;
 pub mod protocol;
 mod segments;
 mod values;
