@@ -1,8 +1,9 @@
 //! How long a user waits, beside what they use today, in one run on one machine: ratios count, not milliseconds.
 //!
 //! `cargo bench` measures `check --static` on this machine and, where `$DS_DOCTOR_LAB` holds the virtual environment with torch and
-//! DeepSpeed and a whole toolkit, on that, next to `ds_report`, torch's collect_env and `nvcc --version`; and `inspect` of torch's largest
-//! library next to cuobjdump, where the lab has that (it takes 5 GB of memory). Each figure is the best of several runs, warm; the peak of resident memory comes from `wait4`'s own account, read with GNU `time` where that is installed.
+//! DeepSpeed and a whole toolkit, on that, next to `ds_report`, torch's collect_env and `nvcc --version`. What is measured of `inspect`
+//! stands in `speed/inspect.rs`. Each figure is the best of several runs, warm; the peak of resident memory is what GNU `time` says, where
+//! that is installed. `cargo bench --bench speed -- inspect` runs that part alone. What the lab lacks is named as skipped.
 #![allow(
     clippy::print_stdout,
     clippy::expect_used,
@@ -14,6 +15,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "speed/inspect.rs"]
+mod inspect;
 
 struct Subject {
     name: String,
@@ -29,35 +33,36 @@ fn main() {
         let home = std::env::var_os("HOME")?;
         Some(Path::new(&home).join(".cache/ds-doctor-lab"))
     });
-    let mut subjects = vec![
-        subject("check --static, this machine", &doctor, &["check", "--static"], &[], 30),
-        subject("arch-list --gpu h100", &doctor, &["arch-list", "--gpu", "h100"], &[], 30),
-        subject("list", &doctor, &["list"], &[], 30),
-        subject("--version", &doctor, &["--version"], &[], 30),
-    ];
-    match lab.filter(|lab| lab.join("torch-venv/bin/python3").exists() && lab.join("full-cu130/nvidia/cu13/bin/nvcc").exists()) {
-        Some(lab) => subjects.extend(with_lab(&doctor, &lab)),
-        None => println!("skipped: torch, DeepSpeed and a toolkit: $DS_DOCTOR_LAB holds no torch-venv and full-cu130"),
+    println!("{:<52} {:>10} {:>10} {:>9}", "", "best", "median", "peak RSS");
+    if !std::env::args().any(|arg| arg == "inspect") {
+        machines(&doctor, lab.as_deref());
     }
-    println!("{:<44} {:>10} {:>10} {:>9}", "", "best", "median", "peak RSS");
-    let mut best_of = Vec::new();
-    for subject in &subjects {
-        match measure(subject) {
-            Some((best, median)) => {
-                println!("{:<44} {:>10} {:>10} {:>9}", subject.name, show(best), show(median), memory(subject));
-                best_of.push((subject.name.as_str(), best));
-            }
-            None => println!("{:<44} does not run here", subject.name),
-        }
-    }
-    let best = |name: &str| best_of.iter().find(|(known, _)| *known == name).map(|(_, best)| best.as_secs_f64());
-    if let (Some(own), Some(other)) = (best(INSPECT), best(CUOBJDUMP)) {
-        println!("inspect is {:.0} times faster than cuobjdump", other / own);
-    }
+    inspect::run(&doctor, lab.as_deref());
 }
 
-const INSPECT: &str = "inspect --list libtorch_cuda.so";
-const CUOBJDUMP: &str = "cuobjdump -all -lelf -lptx libtorch_cuda.so";
+fn machines(doctor: &Path, lab: Option<&Path>) {
+    let mut subjects = vec![
+        subject("check --static, this machine", doctor, &["check", "--static"], &[], 30),
+        subject("arch-list --gpu h100", doctor, &["arch-list", "--gpu", "h100"], &[], 30),
+        subject("list", doctor, &["list"], &[], 30),
+        subject("--version", doctor, &["--version"], &[], 30),
+    ];
+    match lab.filter(|lab| lab.join("torch-venv/bin/python3").exists() && lab.join("full-cu130/nvidia/cu13/bin/nvcc").exists()) {
+        Some(lab) => subjects.extend(with_lab(doctor, lab)),
+        None => println!("skipped: torch, DeepSpeed and a toolkit: $DS_DOCTOR_LAB holds no torch-venv and full-cu130"),
+    }
+    subjects.iter().for_each(|subject| drop(report(subject)));
+}
+
+/// Measures it and prints its line; the best time.
+fn report(subject: &Subject) -> Option<Duration> {
+    let measured = measure(subject);
+    match measured {
+        Some((best, median)) => println!("{:<52} {:>10} {:>10} {:>9}", subject.name, show(best), show(median), memory(subject)),
+        None => println!("{:<52} does not run here", subject.name),
+    }
+    measured.map(|(best, _)| best)
+}
 
 fn with_lab(doctor: &Path, lab: &Path) -> Vec<Subject> {
     let venv = lab.join("torch-venv/bin");
@@ -65,11 +70,7 @@ fn with_lab(doctor: &Path, lab: &Path) -> Vec<Subject> {
     let path: OsString = [venv.as_os_str(), ":".as_ref(), home.join("bin").as_os_str(), ":/usr/bin:/bin".as_ref()].concat_os();
     let env = [("PATH", path), ("CUDA_HOME", home.clone().into()), ("TORCH_CUDA_ARCH_LIST", "9.0".into())];
     let python = venv.join("python3");
-    let library = lab.join("torch-venv/lib/python3.11/site-packages/torch/lib/libtorch_cuda.so");
-    let library = library.to_str().expect("a path in UTF-8");
     vec![
-        subject(INSPECT, doctor, &["inspect", "--list", library], &env, 30),
-        subject(CUOBJDUMP, &lab.join("device-code/nvidia/cu13/bin/cuobjdump"), &["-all", "-lelf", "-lptx", library], &[], 1),
         subject("check --static, torch + DeepSpeed + toolkit", doctor, &["check", "--static"], &env, 30),
         subject("fix --print-exports, the same", doctor, &["fix", "--print-exports"], &env, 30),
         subject("ops, the same", doctor, &["ops", "--env", "DS_ACCELERATOR=cuda"], &env, 30),

@@ -27,6 +27,8 @@ use std::ops::Range;
 
 /// The longest table of sections that is read: 262,144 entries of 64 bytes. `-ffunction-sections` objects have a few thousand.
 const MOST_SECTION_BYTES: u64 = 16 << 20;
+/// A section with a longer name counts as one without: none that is looked for has one.
+const LONGEST_SECTION_NAME: usize = 256;
 /// Names of sections take some hundred bytes.
 const NAMES_OF_SECTIONS: u64 = 64 << 10;
 
@@ -37,8 +39,10 @@ pub enum ElfError {
     NotElf,
     #[error("the file is empty")]
     Empty,
+    #[error("a pointer of Git LFS, and not the file itself")]
+    Pointer,
     /// The file ends before `what`.
-    #[error("the file is cut short: {what} ends at byte {expected}, the file at byte {actual}")]
+    #[error("the file is cut short: {what} would end at byte {expected}, and the file ends at byte {actual}")]
     CutShort { what: &'static str, expected: u64, actual: u64 },
     /// `what` contradicts itself or the format.
     #[error("damaged ELF file: {0}")]
@@ -330,6 +334,7 @@ impl<'a> Elf<'a> {
 impl Sections {
     fn name(&self, section: &SectionHeader) -> Option<&[u8]> {
         let rest = self.names.get(section.sh_name..)?;
+        let rest = rest.get(..LONGEST_SECTION_NAME).unwrap_or(rest);
         rest.get(..memchr::memchr(0, rest)?)
     }
 }

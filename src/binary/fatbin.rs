@@ -28,6 +28,9 @@ use tally::Tally;
 const MAGIC: [u8; 4] = 0xBA55_ED50_u32.to_le_bytes();
 /// The most entries that are counted in one file: some hundred times what torch's largest library has. Each takes 64 bytes of the file.
 const MOST_ENTRIES: u64 = 1 << 18;
+/// Headers that are read in one file, empty containers, padding and what turns out to be none counted in. Sections can overlap, and then
+/// a file has more of them than its size says.
+const MOST_HEADERS: u64 = 4 * MOST_ENTRIES;
 
 /// Why the device code of a file cannot be told.
 #[derive(Debug, thiserror::Error)]
@@ -61,40 +64,56 @@ fn malformed<T>(what: &'static str, at: u64) -> Result<T> {
 /// # Errors
 /// See [`FatbinError`]. Bytes that only look like device code, outside the sections for it, are no error and do not count.
 pub fn device_code(file: &dyn ReadAt) -> Result<Option<DeviceCode>> {
+    of_file(file, &mut Budget::default())
+}
+
+/// What is left of [`MOST_HEADERS`].
+struct Budget(u64);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(MOST_HEADERS)
+    }
+}
+
+impl Budget {
+    fn take(&mut self, headers: u64) -> Result<()> {
+        self.0 = self.0.checked_sub(headers).ok_or(FatbinError::TooMany)?;
+        Ok(())
+    }
+}
+
+fn of_file(file: &dyn ReadAt, budget: &mut Budget) -> Result<Option<DeviceCode>> {
     let start = read_up_to(file, 0, archive::MAGIC.len() as u64)?;
     if start.starts_with(archive::MAGIC) {
-        return archive::device_code(file);
+        return archive::device_code(file, budget);
     }
     if start.starts_with(&MAGIC) {
         let mut tally = Tally::default();
-        walk::region(file, 0..file.len(), false, &mut tally)?;
+        walk::region(file, 0..file.len(), false, &mut tally, budget)?;
         return Ok(tally.finish(&[], &Places::default()));
     }
     match Elf::open(file) {
-        Ok(elf) => of_elf(&elf),
+        Ok(elf) => of_elf(&elf, budget),
         Err(ElfError::NotElf) => Err(FatbinError::Unknown),
         Err(error) => Err(error.into()),
     }
 }
 
-/// As [`device_code`], for an ELF file that is open already.
-///
-/// # Errors
-/// See [`FatbinError`].
-pub fn of_elf(elf: &Elf<'_>) -> Result<Option<DeviceCode>> {
+fn of_elf(elf: &Elf<'_>, budget: &mut Budget) -> Result<Option<DeviceCode>> {
     if elf.machine() == Machine::CUDA {
         return cubin::device_code(elf).map(Some);
     }
     let places = Places::of(elf)?;
     let mut tally = Tally::default();
     for range in &places.whole {
-        walk::region(elf.file(), range.clone(), false, &mut tally)?;
+        walk::region(elf.file(), range.clone(), false, &mut tally, budget)?;
     }
     for range in &places.relocatable {
-        walk::region(elf.file(), range.clone(), true, &mut tally)?;
+        walk::region(elf.file(), range.clone(), true, &mut tally, budget)?;
     }
     for range in &places.unnamed {
-        walk::search(elf.file(), range.clone(), &mut tally)?;
+        walk::search(elf.file(), range.clone(), &mut tally, budget)?;
     }
     let wrappers = places.read_wrappers(elf.file())?;
     Ok(tally.finish(&wrappers, &places))

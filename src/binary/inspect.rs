@@ -42,13 +42,22 @@ impl Magic {
     }
 }
 
+/// How much of a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// What its headers say: form, needs, device code.
+    Headers,
+    /// Its dynamic symbols too.
+    Symbols,
+}
+
 /// A file that can be read at any place. `name`: its path, or its name in a wheel.
 ///
 /// # Errors
 /// When its header cannot be read: then nothing is known of it. What fails after that is a fact.
-pub fn binary(file: &dyn ReadAt, path: &HostPath, member: Option<&str>, magic: Magic) -> Result<Binary, ElfError> {
+pub fn binary(file: &dyn ReadAt, path: &HostPath, member: Option<&str>, magic: Magic, depth: Depth) -> Result<Binary, ElfError> {
     let mut found = match magic {
-        Magic::Elf => of_elf(file, path, member)?,
+        Magic::Elf => of_elf(file, path, member, depth)?,
         _ => empty(path, member, file.len(), magic),
     };
     found.device_code = observed(fatbin::device_code(file));
@@ -59,7 +68,7 @@ pub fn binary(file: &dyn ReadAt, path: &HostPath, member: Option<&str>, magic: M
 ///
 /// # Errors
 /// As [`binary`].
-pub fn of_elf(file: &dyn ReadAt, path: &HostPath, member: Option<&str>) -> Result<Binary, ElfError> {
+pub fn of_elf(file: &dyn ReadAt, path: &HostPath, member: Option<&str>, depth: Depth) -> Result<Binary, ElfError> {
     let elf = Elf::open(file)?;
     let mut found = Binary { form: form(&elf)?, ..empty(path, member, file.len(), Magic::Elf) };
     found.elf = match summarise(file) {
@@ -67,7 +76,9 @@ pub fn of_elf(file: &dyn ReadAt, path: &HostPath, member: Option<&str>) -> Resul
         Err(error) => Observed::failed(error.to_string()),
     };
     found.stripped = elf.stripped().ok().flatten();
-    if found.is_loaded() {
+    if found.is_loaded() && depth == Depth::Headers {
+        found.imports = Observed::skipped("not asked for");
+    } else if found.is_loaded() {
         found.imports = match elf.imports() {
             Ok(imports) => Observed::seen(imports.into_iter().map(|import| Wanted { name: import.name, weak: import.weak }).collect()),
             Err(error) => Observed::failed(error.to_string()),
@@ -100,6 +111,23 @@ pub fn broken(path: &HostPath, member: Option<&str>, size: u64, error: &ElfError
         device_code: Observed::failed(why.clone()),
         imports: Observed::failed(why),
         ..empty(path, member, size, Magic::Elf)
+    }
+}
+
+/// Whether a file of this name is one for the loader: `_C.so`, `libcudart.so.12.4.127`.
+pub fn is_library(name: &str) -> bool {
+    let versions = |rest: &str| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    name.ends_with(".so") || name.split_once(".so.").is_some_and(|(_, rest)| versions(rest))
+}
+
+/// Why a file with the name of a library is none, from its first bytes, which are those of no binary. `None`: a text, as the linker's
+/// scripts are, which have such names by right.
+pub fn no_library(start: &[u8]) -> Option<ElfError> {
+    match start {
+        [] => Some(ElfError::Empty),
+        _ if start.starts_with(b"version https://git-lfs") => Some(ElfError::Pointer),
+        _ if start.contains(&0) => Some(ElfError::NotElf),
+        _ => None,
     }
 }
 
@@ -153,6 +181,20 @@ mod tests {
         for none in ["libc10.so", "libx.1.so", "fused_adam.so", "x.cpython-311.so.1"] {
             assert_eq!(python_tag(none), None, "{none}");
         }
+    }
+
+    #[test]
+    fn what_is_named_like_a_library_and_is_none() {
+        for name in ["_C.cpython-311-x86_64-linux-gnu.so", "libcudart.so.12.4.127", "x.so"] {
+            assert!(is_library(name), "{name}");
+        }
+        for name in ["x.so.bak", "x.so.12.py", "so", "x.a"] {
+            assert!(!is_library(name), "{name}");
+        }
+        assert!(matches!(no_library(b""), Some(ElfError::Empty)));
+        assert!(matches!(no_library(&[0; 64]), Some(ElfError::NotElf)));
+        assert!(matches!(no_library(b"version https://git-lfs.github.com/spec/v1\noid"), Some(ElfError::Pointer)));
+        assert!(no_library(b"/* GNU ld script */\nGROUP ( /lib/libc.so.6 )").is_none());
     }
 
     #[test]

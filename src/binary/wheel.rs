@@ -5,7 +5,7 @@
 
 use super::elf::{Elf, ElfError};
 use super::fatbin;
-use super::inspect::{self, Magic, binary, observed, of_elf};
+use super::inspect::{self, Depth, Magic, binary, observed, of_elf};
 use super::read::ReadAt;
 use super::sparse::Keeper;
 use super::zip::{Member, Zip, ZipError, of_member};
@@ -40,7 +40,7 @@ pub struct Texts {
 ///
 /// # Errors
 /// What is no whole zip file, and what no wheel may hold: see [`ZipError`].
-pub fn wheel(file: &dyn ReadAt, path: &HostPath, progress: &dyn Fn(&str)) -> Result<(Wheel, Texts), ZipError> {
+pub fn wheel(file: &dyn ReadAt, path: &HostPath, depth: Depth, progress: &dyn Fn(&str)) -> Result<(Wheel, Texts), ZipError> {
     let mut zip = Zip::open(file)?;
     let members = zip.members().to_vec();
     let mut found = Wheel {
@@ -63,7 +63,7 @@ pub fn wheel(file: &dyn ReadAt, path: &HostPath, progress: &dyn Fn(&str)) -> Res
             }
             Some(Text::DeepSpeed) => texts.deepspeed = text(&mut zip, member)?.ok(),
             None if TEXTS.iter().any(|ending| member.name.ends_with(ending)) => {}
-            None => found.binaries.extend(look_into(&mut zip, member, path, progress)?),
+            None => found.binaries.extend(look_into(&mut zip, member, path, depth, progress)?),
         }
     }
     found.binaries.sort_by(|a, b| a.member.cmp(&b.member));
@@ -99,17 +99,30 @@ fn text(zip: &mut Zip<'_>, member: &Member) -> Result<Result<String, String>, Zi
     Ok(String::from_utf8(bytes).map_err(|_| format!("`{}` is not UTF-8", member.name)))
 }
 
-fn look_into(zip: &mut Zip<'_>, member: &Member, path: &HostPath, progress: &dyn Fn(&str)) -> Result<Option<Binary>, ZipError> {
+fn look_into(
+    zip: &mut Zip<'_>,
+    member: &Member,
+    path: &HostPath,
+    depth: Depth,
+    progress: &dyn Fn(&str),
+) -> Result<Option<Binary>, ZipError> {
     let mut reader = zip.read(member)?;
     let failed = |error| of_member(&member.name, error);
     let mut start = Vec::new();
     reader.by_ref().take(8).read_to_end(&mut start).map_err(failed)?;
-    let Some(magic) = Magic::of(&start).filter(|magic| *magic != Magic::Zip) else { return Ok(None) };
     let broken = |error: ElfError| inspect::broken(path, Some(&member.name), member.size, &error);
+    let Some(magic) = Magic::of(&start).filter(|magic| *magic != Magic::Zip) else {
+        if !inspect::is_library(&member.name) {
+            return Ok(None);
+        }
+        reader.take(64).read_to_end(&mut start).map_err(failed)?;
+        return Ok(inspect::no_library(&start).map(broken));
+    };
     progress(&member.name);
     if member.size <= WHOLE {
+        start.reserve(usize::try_from(member.size).unwrap_or(0));
         reader.read_to_end(&mut start).map_err(failed)?;
-        return Ok(Some(binary(&start.as_slice(), path, Some(&member.name), magic).unwrap_or_else(broken)));
+        return Ok(Some(binary(&start.as_slice(), path, Some(&member.name), magic, depth).unwrap_or_else(broken)));
     }
     let (mut keeper, mut device) = (Keeper::new(member.size), fatbin::Stream::new(member.size));
     let mut chunk = vec![0; CHUNK];
@@ -123,7 +136,7 @@ fn look_into(zip: &mut Zip<'_>, member: &Member, path: &HostPath, progress: &dyn
     }
     let sparse = keeper.finish();
     let mut found = match magic {
-        Magic::Elf => of_elf(&sparse, path, Some(&member.name)).unwrap_or_else(broken),
+        Magic::Elf => of_elf(&sparse, path, Some(&member.name), depth).unwrap_or_else(broken),
         _ => inspect::empty(path, Some(&member.name), member.size, magic),
     };
     found.device_code = match Elf::open(&sparse).map_err(fatbin::FatbinError::from).and_then(|elf| fatbin::Places::of(&elf)) {

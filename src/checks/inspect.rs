@@ -1,6 +1,6 @@
 //! Whether a file that was looked into will load here: its libraries, their versions, and every symbol that it wants.
 
-use super::Case;
+use super::{Case, inspect_cache};
 use crate::facts::inspect::{Binary, Wheel};
 use crate::facts::raw::HostPath;
 use crate::facts::torch::Torch;
@@ -43,6 +43,7 @@ pub fn findings(case: &Case<'_>, loads: &Loads<'_>, looked: &Looked<'_>) -> Vec<
     // What a library would bring that is not there, nobody knows: only torch's own symbols are judged then.
     let whole = looked.load.opening.is_whole();
     found.extend(symbols(loads, looked, whole));
+    let found = inspect_cache::with_cause(case, looked.binary, found);
     let found: Vec<Finding> = found.into_iter().map(|finding| finding.about(looked.binary.name())).collect();
     under_the_first(found)
 }

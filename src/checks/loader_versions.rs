@@ -1,4 +1,4 @@
-//! Libraries of the system that are older than what torch, or an op in the extension cache, was built against.
+//! Libraries of the system that are older than what torch, an op in the extension cache, or one that came with DeepSpeed was built against.
 
 use super::driver_libs::{library_at, source, taken_out};
 use super::{Case, Check, Judgement, Verdict};
@@ -8,7 +8,7 @@ use crate::facts::observed::Missing;
 use crate::facts::observed::Observed;
 use crate::facts::python::EnvironmentKind;
 use crate::facts::raw::HostPath;
-use crate::facts::torch::Torch;
+use crate::facts::torch::{PrebuiltOp, Torch};
 use crate::finding::{Evidence, Finding, Fix};
 use crate::model::loader::{Answer, Via};
 use crate::text::join;
@@ -18,11 +18,28 @@ pub const CHECKS: &[Check] = &[Check { id: "glibcxx-not-found", run: glibcxx }, 
 
 /// What one library needs: the highest of a family of versions.
 struct Need<'a> {
-    /// The op whose library it is; none for torch's own.
-    op: Option<&'a CachedOp>,
+    whose: Whose<'a>,
     path: HostPath,
     family: &'static str,
     version: Dotted,
+}
+
+#[derive(Clone, Copy)]
+enum Whose<'a> {
+    Torch,
+    /// In the extension cache.
+    Cached(&'a CachedOp),
+    /// Built with DeepSpeed's wheel.
+    Prebuilt(&'a PrebuiltOp),
+}
+
+impl<'a> Whose<'a> {
+    const fn cached(self) -> Option<&'a CachedOp> {
+        match self {
+            Self::Cached(op) => Some(op),
+            Self::Torch | Self::Prebuilt(_) => None,
+        }
+    }
 }
 
 /// The highest versions of these families that torch's libraries need.
@@ -30,7 +47,7 @@ fn of_torch<'a>(torch: &'a Torch, families: &[&'static str]) -> Vec<Need<'a>> {
     let highest = |family: &'static str| {
         let needs = torch.libs.iter().filter_map(|(name, elf): (&String, &ElfFacts)| Some((name, elf.highest_need(family)?)));
         let (name, version) = needs.max_by(|(_, one), (_, other)| one.cmp(other))?;
-        Some(Need { op: None, path: torch.path.join("lib").join(name), family, version })
+        Some(Need { whose: Whose::Torch, path: torch.path.join("lib").join(name), family, version })
     };
     families.iter().filter_map(|family| highest(family)).collect()
 }
@@ -47,45 +64,96 @@ fn of_cache<'a>(case: &Case<'a>, families: &[&'static str]) -> Result<Vec<Need<'
             Observed::Failed { why } => return Err(Missing { topic: "cache", why: format!("`{path}`: {why}"), failed: false }),
             elf => elf.value(),
         };
-        let highest = |family: &&'static str| Some(Need { op: Some(op), path: path.clone(), family, version: elf?.highest_need(family)? });
-        needs.extend(families.iter().filter_map(highest));
+        needs.extend(of_library(Whose::Cached(op), &path, elf, families));
     }
     Ok(needs)
 }
 
+fn of_library<'a>(
+    whose: Whose<'a>,
+    path: &HostPath,
+    elf: Option<&'a ElfFacts>,
+    families: &[&'static str],
+) -> impl Iterator<Item = Need<'a>> {
+    families.iter().filter_map(move |family| Some(Need { whose, path: path.clone(), family, version: elf?.highest_need(family)? }))
+}
+
+/// The same of each op that came with DeepSpeed and that it does not turn down before it is loaded.
+fn of_wheel<'a>(case: &Case<'a>, torch: &Torch, families: &[&'static str]) -> Result<Vec<Need<'a>>, Missing> {
+    let Some(deepspeed) = case.deepspeed()? else { return Ok(Vec::new()) };
+    let Some(built) = deepspeed.built.value() else { return Ok(Vec::new()) };
+    if built.torch.as_ref().is_some_and(|then| *then != torch.version.major_minor()) {
+        return Ok(Vec::new());
+    }
+    let mut needs = Vec::new();
+    for op in &deepspeed.binaries {
+        let elf = match &op.elf {
+            Observed::Failed { why } => return Err(Missing { topic: "deepspeed", why: format!("`{}`: {why}", op.path), failed: false }),
+            elf => elf.value(),
+        };
+        needs.extend(of_library(Whose::Prebuilt(op), &op.path, elf, families));
+    }
+    Ok(needs)
+}
+
+/// Of all ops that a process takes as they are.
+fn of_ops<'a>(case: &Case<'a>, torch: &Torch, families: &[&'static str]) -> Result<Vec<Need<'a>>, Missing> {
+    let mut needs = of_cache(case, families)?;
+    needs.extend(of_wheel(case, torch, families)?);
+    Ok(needs)
+}
+
 /// What was built on a system of a newer libc is told by `glibc-not-found`: one cause.
-fn without_those_of_a_newer_libc<'a>(case: &Case<'a>, mut needs: Vec<Need<'a>>) -> Vec<Need<'a>> {
-    let libc = of_cache(case, &["GLIBC"]).unwrap_or_default();
+fn without_those_of_a_newer_libc<'a>(case: &Case<'a>, torch: &Torch, mut needs: Vec<Need<'a>>) -> Vec<Need<'a>> {
+    let libc = of_ops(case, torch, &["GLIBC"]).unwrap_or_default();
     let too_new = |need: &Need<'_>| case.facts.host.glibc.value().is_some_and(|have| *have < need.version);
     needs.retain(|need| !libc.iter().any(|other| too_new(other) && other.path == need.path));
     needs
 }
 
-/// What is wrong for torch, else for the ops of the cache: where torch itself does not start, no op comes into it.
-fn unmet<'n, 'a>(torch: &'n [Need<'a>], cached: &'n [Need<'a>], fits: impl Fn(&Need<'a>) -> bool) -> Vec<&'n Need<'a>> {
+/// What is wrong for torch, else for the ops: where torch itself does not start, no op comes into it.
+fn unmet<'n, 'a>(torch: &'n [Need<'a>], ops: &'n [Need<'a>], fits: impl Fn(&Need<'a>) -> bool) -> Vec<&'n Need<'a>> {
     let first = torch.iter().find(|need| !fits(need));
-    first.map_or_else(|| cached.iter().filter(|need| !fits(need)).collect(), |first| vec![first])
+    first.map_or_else(|| ops.iter().filter(|need| !fits(need)).collect(), |first| vec![first])
 }
 
-/// `torch 2.7.1 needs` or `cpu_adam and fused_adam in the extension cache need`.
+/// `torch 2.7.1 needs`, `cpu_adam and fused_adam in the extension cache need` or `fused_adam_op, which came with DeepSpeed, needs`.
 fn who(torch: &Torch, unmet: &[&Need<'_>]) -> String {
-    let mut ops: Vec<String> = unmet.iter().filter_map(|need| need.op).map(|op| format!("`{}`", op.name)).collect();
-    ops.dedup();
-    match ops.len() {
-        0 => format!("torch {} needs", torch.version),
-        1 => format!("{} in the extension cache needs", join(&ops)),
-        _ => format!("{} in the extension cache need", join(&ops)),
+    let mut cached: Vec<String> = unmet.iter().filter_map(|need| need.whose.cached()).map(|op| format!("`{}`", op.name)).collect();
+    cached.dedup();
+    let mut prebuilt: Vec<String> = unmet
+        .iter()
+        .filter_map(|need| match need.whose {
+            Whose::Prebuilt(op) => Some(format!("`{}`", op.module)),
+            Whose::Torch | Whose::Cached(_) => None,
+        })
+        .collect();
+    prebuilt.dedup();
+    let verb = if cached.len() + prebuilt.len() > 1 { "need" } else { "needs" };
+    match (cached.is_empty(), prebuilt.is_empty()) {
+        (true, true) => format!("torch {} needs", torch.version),
+        (false, true) => format!("{} in the extension cache {verb}", join(&cached)),
+        (true, false) => format!("{}, built with DeepSpeed's wheel, {verb}", join(&prebuilt)),
+        (false, false) => format!("{} in the extension cache and {}, built with DeepSpeed's wheel, {verb}", join(&cached), join(&prebuilt)),
     }
 }
 
 fn stops(need: &Need<'_>) -> String {
-    need.op.map_or_else(|| "`import torch` stops".to_owned(), |op| format!("the load of `{}` stops", op.name))
+    match need.whose {
+        Whose::Torch => "`import torch` stops".to_owned(),
+        Whose::Cached(op) => format!("the load of `{}` stops", op.name),
+        Whose::Prebuilt(op) => format!("the load of `{}` stops", op.module),
+    }
 }
 
 /// Objects that were compiled on another system: built here they fit.
 fn built_anew(unmet: &[&Need<'_>], id: &'static str) -> Option<Fix> {
-    let mut folders: Vec<String> = unmet.iter().filter_map(|need| need.op).map(|op| op.path.to_string()).collect();
+    let mut folders: Vec<String> = unmet.iter().filter_map(|need| need.whose.cached()).map(|op| op.path.to_string()).collect();
     folders.dedup();
+    if unmet.iter().any(|need| matches!(need.whose, Whose::Prebuilt(_))) {
+        let wheel = "build DeepSpeed's wheel on this system or an older one (`ds-doctor plan --wheel`), or install it without ops: they are then built when they are used";
+        return Some(Fix::advice(wheel).curing(id));
+    }
     let words = ["rm", "-r"].map(str::to_owned).into_iter();
     (!folders.is_empty()).then(|| Fix::run(words.chain(folders), "the next load builds anew, with this system's compiler").curing(id))
 }
@@ -99,8 +167,8 @@ fn glibcxx(case: &Case<'_>) -> Judgement {
     const FAMILIES: [&str; 2] = ["GLIBCXX", "CXXABI"];
     let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
     let own = of_torch(torch, &FAMILIES);
-    let cached = of_cache(case, &FAMILIES).map(|needs| without_those_of_a_newer_libc(case, needs));
-    if own.is_empty() && cached.as_ref().is_ok_and(Vec::is_empty) {
+    let ops = of_ops(case, torch, &FAMILIES).map(|needs| without_those_of_a_newer_libc(case, torch, needs));
+    if own.is_empty() && ops.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(Verdict::not_applicable("torch's libraries need no version of libstdc++"));
     }
     let (path, via) = match case.process()?.torch_gets(LIBRARY) {
@@ -119,9 +187,9 @@ fn glibcxx(case: &Case<'_>) -> Judgement {
         return Err(Missing { topic: "libraries", why: format!("`{path}` says nothing of its versions"), failed: false });
     };
     let offered = |family: &str| if family == "GLIBCXX" { &glibcxx } else { &cxxabi };
-    let unmet = unmet(&own, cached.as_deref().unwrap_or_default(), |need| *offered(need.family) >= need.version);
+    let unmet = unmet(&own, ops.as_deref().unwrap_or_default(), |need| *offered(need.family) >= need.version);
     let Some(highest) = unmet.iter().max_by(|one, other| (one.family, &one.version).cmp(&(other.family, &other.version))) else {
-        return cached.map(|_| Verdict::Pass);
+        return ops.map(|_| Verdict::Pass);
     };
     let (family, needed, offered) = (highest.family, &highest.version, offered(highest.family));
     let finding = Finding::error(
@@ -150,13 +218,13 @@ fn glibc(case: &Case<'_>) -> Judgement {
     const ID: &str = "glibc-not-found";
     let Some(torch) = case.torch()? else { return Ok(Verdict::not_applicable("no torch")) };
     let own = of_torch(torch, &["GLIBC"]);
-    let cached = of_cache(case, &["GLIBC"]);
-    if own.is_empty() && cached.as_ref().is_ok_and(Vec::is_empty) {
+    let ops = of_ops(case, torch, &["GLIBC"]);
+    if own.is_empty() && ops.as_ref().is_ok_and(Vec::is_empty) {
         return Ok(Verdict::not_applicable("torch's libraries need no version of glibc"));
     }
     let Some(have) = case.facts.host.glibc.get("glibc")? else { return Ok(Verdict::not_applicable("this system has no glibc")) };
-    let unmet = unmet(&own, cached.as_deref().unwrap_or_default(), |need| *have >= need.version);
-    let Some(highest) = unmet.iter().max_by(|one, other| one.version.cmp(&other.version)) else { return cached.map(|_| Verdict::Pass) };
+    let unmet = unmet(&own, ops.as_deref().unwrap_or_default(), |need| *have >= need.version);
+    let Some(highest) = unmet.iter().max_by(|one, other| one.version.cmp(&other.version)) else { return ops.map(|_| Verdict::Pass) };
     let needed = &highest.version;
     let advice = "use a container of a newer distribution (the host's driver stays as it is), or a torch that was built for this one; never replace the system's libc";
     let finding = Finding::error(ID, format!("{} glibc {needed}, and this system has {have}", who(torch, &unmet)))
@@ -170,12 +238,13 @@ fn glibc(case: &Case<'_>) -> Judgement {
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::super::sample::{SITE, SYSTEM_LIB, add, ask, elf, machine, one, op, quiet, root, with_torch};
+    use super::super::sample::{SITE, SYSTEM_LIB, add, ask, elf, machine, one, op, python, quiet, root, with_torch};
     use super::*;
     use crate::facts::cache::{CacheFacts, CacheRoot, CachedLibrary};
     use crate::facts::elf::VersionNeed;
     use crate::facts::snapshot::Snapshot;
     use crate::facts::source::Source;
+    use crate::facts::torch::{DeepSpeed, InstalledOps};
     use crate::finding::Action;
 
     fn with_needs(library: &str, versions: &[&str]) -> Snapshot {
@@ -290,6 +359,37 @@ mod tests {
         assert!(quiet(&ask(glibcxx, &facts)));
         facts.env.set("LD_LIBRARY_PATH", "/opt/app");
         assert!(matches!(&one(ask(glibcxx, &facts)).fixes[0].action, Action::RemovePath { .. }));
+    }
+
+    #[test]
+    fn an_op_that_came_with_deepspeed() {
+        let with = |torch: &str, needs: &[(&str, &str)]| {
+            let mut facts = with_op(needs);
+            let library = root(&mut facts).ops.remove(0).libraries.remove(0);
+            let binaries = vec![PrebuiltOp {
+                module: "fused_adam_op".to_owned(),
+                path: format!("{SITE}/deepspeed/ops/adam/fused_adam_op.so").into(),
+                elf: library.elf,
+                device: Observed::default(),
+            }];
+            let built =
+                InstalledOps { ops: [("fused_adam".to_owned(), true)].into(), torch: Some(torch.to_owned()), ..InstalledOps::default() };
+            python(&mut facts).deepspeed = Observed::seen(DeepSpeed {
+                path: format!("{SITE}/deepspeed").into(),
+                version: "0.16.9".parse().unwrap(),
+                built: Observed::seen(built),
+                editable: false,
+                binaries,
+            });
+            facts
+        };
+        let finding = one(ask(glibc, &with("2.7", &[("libc.so.6", "GLIBC_2.38")])));
+        assert!(finding.title.starts_with("`fused_adam_op`, built with DeepSpeed's wheel, needs glibc 2.38"), "{}", finding.title);
+        assert!(matches!(finding.fixes[0].action, Action::Advice { .. }), "{finding:?}");
+        assert!(!quiet(&ask(glibcxx, &with("2.7", &[("libstdc++.so.6", "GLIBCXX_3.4.32")]))));
+        assert!(quiet(&ask(glibc, &with("2.7", &[("libc.so.6", "GLIBC_2.17")]))));
+        // DeepSpeed turns it down before the loader sees it.
+        assert!(quiet(&ask(glibc, &with("2.6", &[("libc.so.6", "GLIBC_2.38")]))));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod gate;
 mod gpu;
 mod headers;
 pub mod inspect;
+pub mod inspect_cache;
 mod judge;
 pub mod kernel;
 mod link;

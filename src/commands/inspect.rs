@@ -1,5 +1,6 @@
 //! `ds-doctor inspect`
 
+mod files;
 mod view;
 
 use super::progress::Progress;
@@ -7,10 +8,10 @@ use super::subject::{self, Subject};
 use super::{output, waiver};
 use crate::checks::gate::{self, Gate};
 use crate::checks::inspect::{self as load_checks, Looked};
-use crate::checks::{Case, Judged, summary};
+use crate::checks::{Case, Judged, inspect_cache, summary};
 use crate::cli::{ExpectFrom, Format, InspectArgs, InspectGateArgs, SubjectArgs};
 use crate::collect::Lists;
-use crate::collect::inspect as collect;
+use crate::collect::inspect::{Depth, Symbols};
 use crate::collect::loader::needs;
 use crate::exit::Exit;
 use crate::facts::device_code::DeviceCode;
@@ -19,7 +20,7 @@ use crate::facts::inspect::Inspected;
 use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
 use crate::finding::{Finding, Severity};
-use crate::host::{Host, Kind, Live};
+use crate::host::Host;
 use crate::knowledge::Knowledge;
 use crate::model::arch_list::{Format as ListFormat, print};
 use crate::model::inspect::{Loads, NotHere, fits_python, installed_at, needs_torch, planned};
@@ -27,31 +28,24 @@ use crate::model::{assume, gate as expected};
 use crate::render::{self, Report, Verdict};
 use crate::text::{clean, count};
 use anyhow::{Context as _, anyhow, bail};
+use files::Files;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-
-/// Files that were looked into, and those that could not be.
-struct Files {
-    read: Vec<Inspected>,
-    /// Named by the user, rather than met in a folder: by their place in `read`.
-    named: Vec<bool>,
-    unreadable: Vec<(HostPath, String)>,
-}
 
 /// # Errors
 /// Wrong use, or a result that cannot be written.
 pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
+    let host = subject::host(&args.subject)?;
+    let read = |depth| files::read(&*host, args, depth, &Progress::new(args.talk.quiet));
+    // What lies in a file is the same on every machine.
+    if args.list {
+        return list(args, &read(Depth::Headers));
+    }
     let gated = is_gated(&args.gate);
     let Subject { mut facts, know, purpose } = machine(args, gated)?;
     let gate = gate_of(&args.gate, &facts, &know)?;
-    let host = subject::host(&args.subject)?;
-    let files = {
-        let progress = Progress::new(args.talk.quiet);
-        read(&*host, args, &progress)?
-    };
-    if args.list {
-        return list(args, &files);
-    }
+    // A gate asks for no symbols; programs are told of them all the same.
+    let told = args.format == Format::Json || args.talk.verbose;
+    let files = read(if gated && !told { Depth::Headers } else { Depth::Symbols });
     // A snapshot's machine is not here: its files cannot be asked.
     let here = args.subject.from.is_empty();
     if !gated && here {
@@ -68,7 +62,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     };
     let gpus = view::gpus(&case, !args.subject.gpu.is_empty());
     let mut views = Vec::new();
-    let mut symbols = collect::Symbols::new(&*host);
+    let mut symbols = Symbols::new(&*host);
     for (inspected, named) in files.read.iter().zip(&files.named) {
         found.extend(gate::findings(&gate, &know, inspected));
         let fits = match inspected {
@@ -92,7 +86,10 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
             let load = match &loads {
                 Err(why) => Err(why.clone()),
                 Ok(_) if !fits => Err("the wheel is for another Python".to_owned()),
-                Ok(loads) => loads.load(binary, &path).map_err(|why| not_here(&why)),
+                Ok(loads) => match inspect_cache::of_others(&case, &path).filter(|_| !*named) {
+                    Some(why) => Err(why),
+                    None => loads.load(binary, &path).map_err(|why| not_here(&why)),
+                },
             };
             let mut missing = None;
             if let (Ok(load), Ok(loads), true) = (&load, &loads, in_use) {
@@ -110,7 +107,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
             views.push(view::view(&know, binary, load.as_ref(), missing, &gpus));
         }
     }
-    let unreadable = unreadable(&files);
+    let unreadable = files.unreadable();
     let mut judged = judged(found);
     let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&know)?, facts.taken);
     for note in expired.iter().chain(&facts.notes) {
@@ -127,8 +124,8 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     };
     let report = Report {
         command: "inspect",
-        subject: subject_of(args, &case, &gate, &files, gated),
-        body: if gated && !args.talk.verbose { Vec::new() } else { body(&args.paths, &files, &views, args.talk.verbose) },
+        subject: subject_of(&case, &gate, &files, gated),
+        body: if gated && !args.talk.verbose { Vec::new() } else { body(&files, &views, args.talk.verbose) },
         judged,
         verdict,
         complete: unreadable.is_empty(),
@@ -150,8 +147,7 @@ fn is_gated(gate: &InspectGateArgs) -> bool {
 
 /// The machine, or only what a gate needs of it.
 fn machine(args: &InspectArgs, gated: bool) -> anyhow::Result<Subject> {
-    let alone = gated || args.list;
-    if !alone || !args.subject.from.is_empty() {
+    if !gated || !args.subject.from.is_empty() {
         return subject::load(&args.subject);
     }
     let lists = Lists { torch_targets: args.gate.expect_from == Some(ExpectFrom::Torch) };
@@ -205,61 +201,6 @@ fn gate_of(args: &InspectGateArgs, facts: &Snapshot, know: &Knowledge) -> anyhow
     Ok(gate)
 }
 
-fn read(host: &dyn Host, args: &InspectArgs, progress: &Progress) -> anyhow::Result<Files> {
-    let mut files = Files { read: Vec::new(), named: Vec::new(), unreadable: Vec::new() };
-    let live = Live::new();
-    for path in &args.paths {
-        // A wheel made here is judged for a tree that need not hold it.
-        let host: &dyn Host = if host.root().is_some() && !host.exists(path) { &live } else { host };
-        let say = |name: &str| progress.say(format!("reading `{name}`…"));
-        say(&path.display().to_string());
-        let meta = match host.metadata(path) {
-            Ok(meta) => meta,
-            Err(error) => {
-                files.unreadable.push((path.into(), error.to_string()));
-                continue;
-            }
-        };
-        if meta.kind == Kind::Folder {
-            let before = files.read.len();
-            for file in collect::files(host, path) {
-                match collect::file(host, &file, &say) {
-                    Ok(Some(inspected)) => files.add(inspected, false),
-                    Ok(None) => {}
-                    Err(why) => files.unreadable.push((file.into(), why)),
-                }
-            }
-            if files.read.len() == before && files.unreadable.is_empty() {
-                files.unreadable.push((path.into(), "no library, object, cubin or wheel is in this folder".to_owned()));
-            }
-            continue;
-        }
-        match collect::file(host, &absolute(host, path), &say) {
-            Ok(Some(inspected)) => files.add(inspected, true),
-            Ok(None) => {
-                files.unreadable.push((path.into(), "neither an ELF file, nor a fat binary, nor an archive, nor a wheel".to_owned()))
-            }
-            Err(why) => files.unreadable.push((path.into(), why)),
-        }
-    }
-    Ok(files)
-}
-
-impl Files {
-    fn add(&mut self, inspected: Inspected, named: bool) {
-        self.read.push(inspected);
-        self.named.push(named);
-    }
-}
-
-/// `$ORIGIN` needs to know where a file lies.
-fn absolute(host: &dyn Host, path: &Path) -> PathBuf {
-    if path.is_absolute() {
-        return path.to_owned();
-    }
-    host.cwd().unwrap_or_else(|| PathBuf::from("/")).join(path)
-}
-
 /// What these files need, looked for on the machine.
 fn widen(host: &dyn Host, facts: &mut Snapshot, know: &Knowledge, files: &Files) {
     let (start, plans) = {
@@ -302,21 +243,7 @@ fn judged(found: Vec<Finding>) -> Judged {
     Judged { findings, notes, ..Judged::default() }
 }
 
-/// Files that could not be opened, and those of which a part that matters could not be read.
-fn unreadable(files: &Files) -> Vec<(HostPath, String)> {
-    let mut all = files.unreadable.clone();
-    for binary in files.read.iter().flat_map(Inspected::binaries) {
-        let why = match (&binary.elf, &binary.device_code) {
-            (crate::facts::observed::Observed::Failed { why }, _) | (_, crate::facts::observed::Observed::Failed { why }) => why,
-            _ => continue,
-        };
-        let name = binary.member.as_ref().map_or_else(|| binary.path.clone(), |member| binary.path.join(member));
-        all.push((name, why.clone()));
-    }
-    all
-}
-
-fn subject_of(args: &InspectArgs, case: &Case<'_>, gate: &Gate, files: &Files, gated: bool) -> Vec<String> {
+fn subject_of(case: &Case<'_>, gate: &Gate, files: &Files, gated: bool) -> Vec<String> {
     let binaries = files.read.iter().map(|inspected| inspected.binaries().len()).sum();
     let wheels = files.read.iter().filter(|inspected| matches!(inspected, Inspected::Wheel(_))).count();
     let mut parts = vec![count(binaries, "binary file")];
@@ -335,7 +262,7 @@ fn subject_of(args: &InspectArgs, case: &Case<'_>, gate: &Gate, files: &Files, g
         if gate.no_rpath_outside {
             parts.push("no RPATH outside".to_owned());
         }
-    } else if !args.list {
+    } else {
         parts.extend(summary::subject(case));
     }
     parts
@@ -344,7 +271,7 @@ fn subject_of(args: &InspectArgs, case: &Case<'_>, gate: &Gate, files: &Files, g
 /// More files than this, and each has one line, unless `-v`.
 const IN_FULL: usize = 12;
 
-fn body(folders: &[PathBuf], files: &Files, views: &[render::inspect::View<'_>], verbose: bool) -> Vec<String> {
+fn body(files: &Files, views: &[render::inspect::View<'_>], verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = views;
     let full = verbose || views.len() <= IN_FULL;
@@ -360,7 +287,9 @@ fn body(folders: &[PathBuf], files: &Files, views: &[render::inspect::View<'_>],
             } else if view.binary.device_code.value().is_some() || view.binary.elf.is_failed() {
                 let below = match &view.binary.member {
                     Some(_) => Some(view.binary.path.to_string()),
-                    None => folders.iter().find(|folder| view.binary.path.starts_with(folder)).map(|folder| folder.display().to_string()),
+                    None => {
+                        files.folders.iter().find(|folder| view.binary.path.starts_with(folder)).map(|folder| folder.display().to_string())
+                    }
                 };
                 lines.push(render::inspect::short_line(view.binary, &below.unwrap_or_default()));
             }
@@ -409,7 +338,7 @@ fn list(args: &InspectArgs, files: &Files) -> anyhow::Result<Exit> {
         writeln!(out, "{}", render::inspect::list_line(binary))?;
     }
     out.flush()?;
-    let unreadable = unreadable(files);
+    let unreadable = files.unreadable();
     for (path, why) in &unreadable {
         output::note(&args.talk, &format!("cannot read `{path}`: {why}"));
     }

@@ -3,6 +3,7 @@
 use super::progress::Progress;
 use super::subject::{self, Subject};
 use super::{op_subject, output};
+use crate::binary::inspect::Depth;
 use crate::binary::wheel::wheel as read_wheel;
 use crate::checks::ops_wheel::{Expected, findings};
 use crate::checks::{Case, Judged, fold, summary};
@@ -34,9 +35,10 @@ pub fn run(args: &PlanArgs, path: &Path) -> anyhow::Result<Exit> {
     let host = subject::host(&args.subject)?;
     let (file, length) = host.open(path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let progress = Progress::new(args.talk.quiet);
-    let (wheel, texts) =
-        read_wheel(&crate::binary::FileAt::new(file, length), &path.into(), &|name| progress.say(format!("reading {name}…")))
-            .map_err(|error| anyhow!("`{}` is no wheel that can be read: {error}", path.display()))?;
+    let (wheel, texts) = read_wheel(&crate::binary::FileAt::new(file, length), &path.into(), Depth::Headers, &|name| {
+        progress.say(format!("reading {name}…"))
+    })
+    .map_err(|error| anyhow!("`{}` is no wheel that can be read: {error}", path.display()))?;
     drop(progress);
     let Some(text) = texts.deepspeed else {
         bail!("`{}` is no wheel of DeepSpeed: it holds no `deepspeed/git_version_info_installed.py`", path.display())

@@ -82,15 +82,18 @@ pub fn list(path: &Path) -> io::Result<Vec<Entry>> {
 }
 
 /// Paths relative to `path`.
-pub fn walk(path: &Path, depth: usize) -> Vec<(PathBuf, Kind)> {
+pub fn walk(path: &Path, depth: usize) -> Vec<(PathBuf, io::Result<Kind>)> {
+    let below = |whole: &Path| whole.strip_prefix(path).unwrap_or(whole).to_owned();
     walkdir::WalkDir::new(path)
         .min_depth(1)
         .max_depth(depth)
         .follow_links(false)
         .sort_by_file_name()
         .into_iter()
-        .filter_map(Result::ok)
-        .filter_map(|entry| Some((entry.path().strip_prefix(path).ok()?.to_owned(), kind(entry.file_type()))))
+        .map(|entry| match entry {
+            Ok(entry) => (below(entry.path()), Ok(kind(entry.file_type()))),
+            Err(error) => (below(error.path().unwrap_or(path)), Err(error.into())),
+        })
         .collect()
 }
 

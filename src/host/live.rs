@@ -74,7 +74,7 @@ impl Host for Live {
         files::canonical(path)
     }
 
-    fn walk(&self, path: &Path, depth: usize) -> Vec<(PathBuf, Kind)> {
+    fn walk(&self, path: &Path, depth: usize) -> Vec<(PathBuf, io::Result<Kind>)> {
         files::walk(path, depth).into_iter().map(|(below, kind)| (path.join(below), kind)).collect()
     }
 }

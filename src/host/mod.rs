@@ -135,9 +135,9 @@ pub trait Host: Sync {
     /// As the system says.
     fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Paths below a folder, at most `depth` levels, links not followed, folders before their contents, sorted. Unreadable folders are
-    /// passed over.
-    fn walk(&self, path: &Path, depth: usize) -> Vec<(PathBuf, Kind)>;
+    /// Paths below a folder, at most `depth` levels, links not followed, folders before their contents, sorted. Of a folder that cannot be
+    /// listed the error stands in place of its contents.
+    fn walk(&self, path: &Path, depth: usize) -> Vec<(PathBuf, io::Result<Kind>)>;
 
     /// The text of a small file (1 MiB at most), other bytes than UTF-8 replaced.
     ///

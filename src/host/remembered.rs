@@ -107,7 +107,7 @@ impl Host for Remembered<'_> {
         if path.is_absolute() && !asks_for_a_folder(path) { self.resolve(path, 0) } else { self.host.real_path(path) }
     }
 
-    fn walk(&self, path: &Path, depth: usize) -> Vec<(PathBuf, Kind)> {
+    fn walk(&self, path: &Path, depth: usize) -> Vec<(PathBuf, io::Result<Kind>)> {
         self.host.walk(path, depth)
     }
 }

@@ -140,8 +140,11 @@ impl Host for Rooted {
         self.resolve(path).map(|real| self.inside(&real))
     }
 
-    fn walk(&self, path: &Path, depth: usize) -> Vec<(PathBuf, Kind)> {
-        let Ok(real) = self.resolve(path) else { return Vec::new() };
+    fn walk(&self, path: &Path, depth: usize) -> Vec<(PathBuf, io::Result<Kind>)> {
+        let real = match self.resolve(path) {
+            Ok(real) => real,
+            Err(error) => return vec![(path.to_owned(), Err(error))],
+        };
         files::walk(&real, depth).into_iter().map(|(below, kind)| (path.join(below), kind)).collect()
     }
 }

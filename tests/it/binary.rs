@@ -1,5 +1,6 @@
 //! The readers of bytes against the tools that read the same bytes: readelf, ldconfig, gcc, nvcc.
 
+mod bombs;
 mod damaged;
 mod elf;
 mod headers;
@@ -16,7 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn trials() -> Vec<Trial> {
-    [elf::trials(), ldcache::trials(), headers::trials(), strings::trials(), damaged::trials()].into_iter().flatten().collect()
+    [elf::trials(), ldcache::trials(), headers::trials(), strings::trials(), damaged::trials(), bombs::trials()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// A file read by position that counts what it costs.

@@ -16,6 +16,7 @@ mod docs;
 mod exec;
 mod exports;
 mod fake;
+mod fuzz;
 mod gpu;
 mod gpu_e2e;
 mod harness;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     trials.extend(docs::trials());
     trials.extend(exec::trials());
     trials.extend(exports::trials());
+    trials.extend(fuzz::trials());
     trials.extend(gpu::trials());
     trials.extend(gpu_e2e::trials());
     trials.extend(harness::trials());

@@ -1,5 +1,6 @@
 //! Looking many symbols up in one file: its DT_GNU_HASH is read once, and the symbol and string tables only where the hash fits.
 
+use super::symbols::LONGEST_CHAIN;
 use super::{Elf, ElfError, Result};
 use goblin::elf::dynamic::{DT_GNU_HASH, DT_HASH};
 
@@ -109,6 +110,7 @@ impl Gnu {
         let hash = super::symbols::gnu_hash(name);
         self.start(hash).into_iter().flat_map(move |start| {
             let links = self.chains.get((start - self.first) as usize..).unwrap_or_default();
+            let links = links.get(..LONGEST_CHAIN as usize).unwrap_or(links);
             let end = links.iter().position(|link| link & 1 == 1).map_or(links.len(), |end| end + 1);
             let here = links.iter().take(end).zip(start..);
             here.filter(move |(link, _)| **link | 1 == hash | 1).map(|(_, index)| index)

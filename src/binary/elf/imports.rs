@@ -1,5 +1,6 @@
 //! What a file asks of others and offers them: its dynamic symbols.
 
+use super::symbols::LONGEST_CHAIN;
 use super::{Elf, ElfError, Result};
 use crate::binary::read::{read_up_to, read_vec};
 use goblin::elf::dynamic::{DF_1_NOW, DF_BIND_NOW, DT_BIND_NOW, DT_FLAGS, DT_GNU_HASH, DT_HASH, DT_SYMTAB};
@@ -11,6 +12,8 @@ use std::collections::HashSet;
 const MOST_SYMBOL_BYTES: u64 = 64 << 20;
 /// Names are read through a window of so many bytes; no longer name is a symbol.
 const WINDOW: u64 = 64 << 10;
+/// Bytes of the names of one file's symbols: libtorch_cpu has 20 MB. Names that lie in each other can have any number.
+const MOST_NAME_BYTES: usize = 128 << 20;
 
 /// A dynamic symbol that this file wants from another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +89,7 @@ impl Elf<'_> {
         symbols.sort_by_key(|symbol| symbol.st_name);
         let (start, length) = dynamic.strings_at().ok_or(ElfError::Malformed("no dynamic string table"))?;
         let mut window: (u64, Vec<u8>) = (0, Vec::new());
+        let mut left = MOST_NAME_BYTES;
         for symbol in &symbols {
             let at = symbol.st_name as u64;
             if at >= length {
@@ -102,6 +106,7 @@ impl Elf<'_> {
                     text_at(&window, at).ok_or(ElfError::Malformed("name without an end in the dynamic string table"))?
                 }
             };
+            left = left.checked_sub(name.len()).ok_or(ElfError::Malformed("names of symbols that lie in each other"))?;
             if let Ok(name) = std::str::from_utf8(name) {
                 visit(name, symbol);
             }
@@ -166,7 +171,7 @@ impl Elf<'_> {
         let end = at.saturating_add(rest);
         loop {
             let link = chains.saturating_add((index - u64::from(first)).saturating_mul(4));
-            if link >= end {
+            if link >= end || index - u64::from(highest) > u64::from(LONGEST_CHAIN) {
                 return Err(ElfError::Malformed(WHAT));
             }
             index += 1;

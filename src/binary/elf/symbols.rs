@@ -5,7 +5,7 @@ use goblin::elf::dynamic::{DT_GNU_HASH, DT_HASH, DT_SYMTAB};
 use goblin::elf::sym::{self, Sym};
 
 /// A walk through a hash chain stops here. The longest chain of a real library has some twenty links.
-const LONGEST_CHAIN: u32 = 4096;
+pub(super) const LONGEST_CHAIN: u32 = 4096;
 
 /// A symbol that the file defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Static libraries: `ar` archives, read member by member. Names of members are never looked at, except to leave out the index.
 
-use super::{FatbinError, MOST_ENTRIES, Result, device_code as of_file};
+use super::{Budget, FatbinError, MOST_ENTRIES, Result, of_file};
 use crate::binary::elf::ElfError;
 use crate::binary::read::{ReadAt, read_exact_at};
 use crate::facts::device_code::DeviceCode;
@@ -33,7 +33,7 @@ impl ReadAt for Part<'_> {
 }
 
 /// What all members hold. Members that are no binaries (texts, bitcode) hold nothing.
-pub fn device_code(file: &dyn ReadAt) -> Result<Option<DeviceCode>> {
+pub fn device_code(file: &dyn ReadAt, budget: &mut Budget) -> Result<Option<DeviceCode>> {
     let mut sum: Option<DeviceCode> = None;
     let mut at = MAGIC.len() as u64;
     while file.len().saturating_sub(at) >= HEADER as u64 {
@@ -46,7 +46,7 @@ pub fn device_code(file: &dyn ReadAt) -> Result<Option<DeviceCode>> {
         if size > file.len().saturating_sub(start) {
             return Err(FatbinError::Archive { what: "a member that ends behind the file", at });
         }
-        match of_file_without_archives(&Part { file, start, size }) {
+        match of_file_without_archives(&Part { file, start, size }, budget) {
             Ok(None) | Err(FatbinError::Unknown | FatbinError::Elf(ElfError::Empty)) => {}
             Ok(Some(code)) => sum.get_or_insert_default().absorb(&code),
             Err(error) => return Err(error),
@@ -61,10 +61,10 @@ pub fn device_code(file: &dyn ReadAt) -> Result<Option<DeviceCode>> {
 }
 
 /// An archive in an archive is not looked into: nobody makes them, and they could be nested without end.
-fn of_file_without_archives(part: &Part<'_>) -> Result<Option<DeviceCode>> {
+fn of_file_without_archives(part: &Part<'_>, budget: &mut Budget) -> Result<Option<DeviceCode>> {
     let mut start = [0; MAGIC.len()];
     let read = part.read_at(0, &mut start)?;
-    if read == MAGIC.len() && start == MAGIC { Ok(None) } else { of_file(part) }
+    if read == MAGIC.len() && start == MAGIC { Ok(None) } else { of_file(part, budget) }
 }
 
 fn number(text: &[u8]) -> Option<u64> {

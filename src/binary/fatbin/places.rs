@@ -12,6 +12,10 @@ const RELOCATABLE: &[u8] = b"__nv_relfatbin";
 /// One [`Wrapper`] for each container that the runtime registers.
 const WRAPPERS: &[u8] = b".nvFatBinSegment";
 
+/// Linkers make four to six.
+const MOST_LOADS: usize = 256;
+/// Sections of one name: a library has one, an object with groups some.
+const MOST_PLACES: usize = 4096;
 /// 43,690 wrappers; torch's largest library has 444.
 const MOST_WRAPPER_BYTES: u64 = 1 << 20;
 
@@ -34,7 +38,7 @@ impl Places {
     /// # Errors
     /// When the section table is cut off or contradicts the file.
     pub fn of(elf: &Elf<'_>) -> Result<Self> {
-        let mut places = Self { loads: elf.loaded().collect(), ..Self::default() };
+        let mut places = Self { loads: elf.loaded().take(MOST_LOADS).collect(), ..Self::default() };
         if !elf.has_sections() {
             places.unnamed = places.loads.iter().map(|(_, range)| range.clone()).collect();
             return Ok(places);
@@ -46,7 +50,9 @@ impl Places {
                 WRAPPERS => &mut places.wrappers,
                 _ => continue,
             };
-            list.push(section.range());
+            if list.len() < MOST_PLACES {
+                list.push(section.range());
+            }
         }
         Ok(places)
     }
@@ -64,8 +70,10 @@ impl Places {
     /// Reads the wrappers. Without a section for them there are none: every container then counts as one that is loaded as it is.
     pub(super) fn read_wrappers(&self, file: &dyn ReadAt) -> Result<Vec<Wrapper>> {
         let mut found = Vec::new();
+        let mut left = MOST_WRAPPER_BYTES;
         for range in &self.wrappers {
-            let size = range.end.saturating_sub(range.start).min(MOST_WRAPPER_BYTES);
+            let size = range.end.saturating_sub(range.start).min(left);
+            left -= size;
             let bytes = read_vec(file, range.start, size, MOST_WRAPPER_BYTES)?;
             found.extend(bytes.chunks_exact(Wrapper::SIZE).filter_map(Wrapper::parse));
         }

@@ -4,7 +4,7 @@ use super::entry::{self, Content};
 use super::places::{Places, Wrapper};
 use super::tally::{Found, Tally};
 use super::walk::{ALIGNMENT, Container, HEADER, MOST_PADDING};
-use super::{FatbinError, MAGIC, MOST_ENTRIES, Result, malformed};
+use super::{Budget, FatbinError, MAGIC, MOST_ENTRIES, MOST_HEADERS, Result, malformed};
 use crate::binary::elf::ElfError;
 use crate::facts::device_code::DeviceCode;
 use memchr::memmem;
@@ -18,8 +18,6 @@ const SEAM: usize = 16;
 const MOST_OPEN: usize = 1024;
 /// As many as an ELF file's section for them may hold.
 const MOST_WRAPPERS: usize = 43_690;
-/// Headers that are read in all, those of candidates that turn out to be none counted in.
-const MOST_HEADERS: u64 = 4 * MOST_ENTRIES;
 
 /// Reads the device code of a file whose bytes come in order and cannot be read again.
 ///
@@ -120,6 +118,8 @@ impl Stream {
         for (at, index) in self.starts(&MAGIC, HEADER) {
             let bytes = self.buffer.get(index..index + HEADER).and_then(|bytes| bytes.try_into().ok());
             let Some(Ok(Some(header))) = bytes.map(|bytes| Container::parse(bytes, at)) else { continue };
+            // An empty container has no header of an entry, and is kept all the same.
+            self.headers += 1;
             let range = at..at.saturating_add(header.whole());
             if range.end > self.length {
                 continue;
@@ -175,12 +175,12 @@ impl Stream {
             return Err(FatbinError::TooMany);
         }
         self.whole.sort_by_key(|(range, _)| range.start);
-        let mut tally = Tally::default();
+        let (mut tally, mut budget) = (Tally::default(), Budget::default());
         for range in &places.whole {
-            self.region(range, false, &mut tally)?;
+            self.region(range, false, &mut tally, &mut budget)?;
         }
         for range in &places.relocatable {
-            self.region(range, true, &mut tally)?;
+            self.region(range, true, &mut tally, &mut budget)?;
         }
         for range in &places.unnamed {
             let mut done = range.start;
@@ -197,13 +197,14 @@ impl Stream {
     }
 
     /// Counts the containers that fill `range`. What only looked like one lies within another.
-    fn region(&self, range: &Range<u64>, relocatable: bool, tally: &mut Tally) -> Result<()> {
+    fn region(&self, range: &Range<u64>, relocatable: bool, tally: &mut Tally, budget: &mut Budget) -> Result<()> {
         if range.end > self.length {
             return Err(ElfError::CutShort { what: "the device code", expected: range.end, actual: self.length }.into());
         }
         let mut done = range.start;
         let first = self.whole.partition_point(|(place, _)| place.start < range.start);
         for (place, found) in self.whole.iter().skip(first) {
+            budget.take(1)?;
             if place.start >= range.end || place.start > done.saturating_add(MOST_PADDING) {
                 break;
             }

@@ -2,10 +2,11 @@
 
 use super::entry::{self, Content};
 use super::tally::{Found, Tally};
-use super::{FatbinError, MAGIC, MOST_ENTRIES, Result, malformed};
+use super::{Budget, FatbinError, MAGIC, Result, malformed};
 use crate::binary::elf::ElfError;
-use crate::binary::read::{ReadAt, read_exact_at, read_vec};
+use crate::binary::read::{ReadAt, read_up_to, read_vec};
 use crate::binary::scan::scan;
+use std::io;
 use std::ops::{ControlFlow, Range};
 
 /// Bytes of a container's header.
@@ -47,20 +48,49 @@ impl Container {
     }
 }
 
+/// A container's header and that of its first entry lie side by side, and are read at once.
+struct Ahead<'a> {
+    file: &'a dyn ReadAt,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Ahead<'a> {
+    const SIZE: u64 = (HEADER + entry::SIZE) as u64;
+
+    fn new(file: &'a dyn ReadAt) -> Self {
+        Self { file, at: 0, bytes: Vec::new() }
+    }
+
+    fn read<const N: usize>(&mut self, at: u64) -> io::Result<[u8; N]> {
+        if let Some(bytes) = self.held(at) {
+            return Ok(bytes);
+        }
+        (self.at, self.bytes) = (at, read_up_to(self.file, at, Self::SIZE)?);
+        self.held(at).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn held<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
+        let from = usize::try_from(at.checked_sub(self.at)?).ok()?;
+        self.bytes.get(from..)?.first_chunk().copied()
+    }
+}
+
 /// Counts the containers that fill `range` of the file.
-pub fn region(file: &dyn ReadAt, range: Range<u64>, relocatable: bool, tally: &mut Tally) -> Result<()> {
+pub fn region(file: &dyn ReadAt, range: Range<u64>, relocatable: bool, tally: &mut Tally, budget: &mut Budget) -> Result<()> {
     if range.end > file.len() {
         return Err(ElfError::CutShort { what: "the device code", expected: range.end, actual: file.len() }.into());
     }
+    let mut ahead = Ahead::new(file);
     let mut at = range.start;
     let mut padding = 0;
     while range.end.saturating_sub(at) >= HEADER as u64 {
-        let mut bytes = [0; HEADER];
-        read_exact_at(file, at, &mut bytes)?;
+        budget.take(1)?;
+        let bytes = ahead.read::<HEADER>(at)?;
         match Container::parse(bytes, at)? {
             Some(found) => {
                 let end = at.saturating_add(found.whole());
-                tally.container(at, relocatable, &container(file, at, found, range.end, &mut MOST_ENTRIES.clone())?)?;
+                tally.container(at, relocatable, &container(&mut ahead, at, found, range.end, budget)?)?;
                 at = end;
                 padding = 0;
             }
@@ -74,10 +104,9 @@ pub fn region(file: &dyn ReadAt, range: Range<u64>, relocatable: bool, tally: &m
     Ok(())
 }
 
-/// Counts what looks like a container anywhere in `range` and is one to its end: for files that do not say where theirs are.
-pub fn search(file: &dyn ReadAt, range: Range<u64>, tally: &mut Tally) -> Result<()> {
-    // Bytes can be laid so that every candidate is a long chain that breaks at its end.
-    let mut budget = MOST_ENTRIES;
+/// Counts what looks like a container anywhere in `range` and is one to its end: for files that do not say where theirs are. Bytes can be
+/// laid so that every candidate is a long chain that breaks at its end: hence the budget.
+pub fn search(file: &dyn ReadAt, range: Range<u64>, tally: &mut Tally, budget: &mut Budget) -> Result<()> {
     let (limit, mut done) = (range.end.min(file.len()), range.start);
     let mut outcome = Ok(());
     scan(file, range, &[&MAGIC], |hit| {
@@ -87,7 +116,7 @@ pub fn search(file: &dyn ReadAt, range: Range<u64>, tally: &mut Tally) -> Result
         }
         let bytes = hit.at.get(..HEADER).and_then(|bytes| bytes.try_into().ok());
         let Some(Ok(Some(header))) = bytes.map(|bytes| Container::parse(bytes, at)) else { return ControlFlow::Continue(()) };
-        match container(file, at, header, limit, &mut budget) {
+        match container(&mut Ahead::new(file), at, header, limit, budget) {
             Ok(found) => {
                 done = at.saturating_add(header.whole());
                 outcome = tally.container(at, false, &found);
@@ -101,7 +130,7 @@ pub fn search(file: &dyn ReadAt, range: Range<u64>, tally: &mut Tally) -> Result
 }
 
 /// The entries of the container at `start`, which must end at or before `limit`. Each header that is read takes from `budget`.
-fn container(file: &dyn ReadAt, start: u64, header: Container, limit: u64, budget: &mut u64) -> Result<Found> {
+fn container(ahead: &mut Ahead<'_>, start: u64, header: Container, limit: u64, budget: &mut Budget) -> Result<Found> {
     let end = start.saturating_add(header.whole());
     if end > limit {
         return malformed("a container that ends behind its section", start);
@@ -109,21 +138,20 @@ fn container(file: &dyn ReadAt, start: u64, header: Container, limit: u64, budge
     let mut found = Found::default();
     let mut at = start.saturating_add(header.header);
     while at < end {
-        *budget = budget.checked_sub(1).ok_or(FatbinError::TooMany)?;
+        budget.take(1)?;
         let room = end - at;
         if room < entry::SIZE as u64 {
             return malformed("entries that do not fill their container", at);
         }
-        let mut bytes = [0; entry::SIZE];
-        read_exact_at(file, at, &mut bytes)?;
+        let bytes = ahead.read::<{ entry::SIZE }>(at)?;
         let shape = entry::shape(&bytes, at, room)?;
         match shape.content {
             Content::One(entry) => found.entries.push(entry),
             Content::Group { compressed, stored } => {
                 found.grouped = found.grouped.saturating_add(stored);
-                let header = read_vec(file, at, shape.header, shape.header)?;
+                let header = read_vec(ahead.file, at, shape.header, shape.header)?;
                 let members = entry::members(&header, compressed, at)?;
-                *budget = budget.checked_sub(members.len() as u64).ok_or(FatbinError::TooMany)?;
+                budget.take(members.len() as u64)?;
                 found.entries.extend(members);
             }
         }

@@ -5,32 +5,57 @@ mod symbols;
 pub use symbols::Symbols;
 
 use super::deepspeed;
-use crate::binary::inspect::{Magic, binary, broken};
-use crate::binary::read::ReadAt;
+pub use crate::binary::inspect::Depth;
+use crate::binary::inspect::{Magic, binary, broken, is_library, no_library};
+use crate::binary::read::{ReadAt, read_up_to};
 use crate::binary::wheel;
 use crate::facts::inspect::Inspected;
 use crate::facts::observed::Observed;
 use crate::host::{Host, Kind};
+use std::collections::HashSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
-/// As deep as a folder is searched: site-packages has packages eight levels deep.
-const DEPTH: usize = 32;
 /// Endings of files that can hold code. A name with none is looked at too: programs have none.
 const ENDINGS: [&str; 6] = ["so", "o", "a", "cubin", "fatbin", "whl"];
 
-/// The files of a folder whose names are those of binaries and wheels, sorted; links are not followed.
-pub fn files(host: &dyn Host, folder: &Path) -> Vec<PathBuf> {
-    let all = host.walk(folder, DEPTH);
-    all.into_iter().filter(|(path, kind)| *kind == Kind::File && may_hold_code(path)).map(|(path, _)| path).collect()
+/// What a folder holds.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// Files whose names are those of binaries and wheels, sorted. Links to folders are not followed; a link to a file counts where the
+    /// file itself is not among these: some installers make folders of links.
+    pub files: Vec<PathBuf>,
+    /// Folders that cannot be listed: nobody knows what they hold.
+    pub closed: Vec<(PathBuf, io::Error)>,
+}
+
+pub fn contents(host: &dyn Host, folder: &Path) -> Contents {
+    let (mut found, mut links) = (Contents::default(), Vec::new());
+    for (path, kind) in host.walk(folder, usize::MAX) {
+        match kind {
+            Ok(Kind::File) if may_hold_code(&path) => found.files.push(path),
+            Ok(Kind::Link) if may_hold_code(&path) && host.is_file(&path) => links.push(path),
+            Ok(_) => {}
+            // Gone since its folder was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => found.closed.push((path, error)),
+        }
+    }
+    if !links.is_empty() {
+        let identity = |path: &PathBuf| host.metadata(path).map(|meta| (meta.device, meta.inode)).ok();
+        let mut seen: HashSet<_> = found.files.iter().filter_map(identity).collect();
+        links.retain(|link| identity(link).is_some_and(|target| seen.insert(target)));
+        found.files.extend(links);
+        found.files.sort();
+    }
+    found
 }
 
 fn may_hold_code(path: &Path) -> bool {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
+    let Some(name) = path.file_name().map(|name| name.to_string_lossy()) else { return false };
     match name.rsplit_once('.') {
         None => true,
-        Some((_, ending)) if ENDINGS.contains(&ending) => true,
-        // `libcudart.so.12.4.127`
-        Some(_) => name.split_once(".so.").is_some_and(|(_, rest)| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.')),
+        Some((_, ending)) => ENDINGS.contains(&ending) || is_library(&name),
     }
 }
 
@@ -38,12 +63,12 @@ fn may_hold_code(path: &Path) -> bool {
 ///
 /// # Errors
 /// What was tried and why it failed, for a person.
-pub fn file(host: &dyn Host, path: &Path, progress: &dyn Fn(&str)) -> Result<Option<Inspected>, String> {
+pub fn file(host: &dyn Host, path: &Path, depth: Depth, progress: &dyn Fn(&str)) -> Result<Option<Inspected>, String> {
     let open = super::open(host, path).map_err(|error| error.to_string())?;
     let here = path.into();
     match Magic::of_file(&open).map_err(|error| error.to_string())? {
         Some(Magic::Zip) => {
-            let (mut wheel, texts) = wheel::wheel(&open, &here, progress).map_err(|error| error.to_string())?;
+            let (mut wheel, texts) = wheel::wheel(&open, &here, depth, progress).map_err(|error| error.to_string())?;
             wheel.built = match texts.deepspeed.as_deref().map(deepspeed::installed) {
                 Some(Ok((_, built))) => Observed::seen(built),
                 Some(Err(why)) => Observed::failed(format!("`deepspeed/git_version_info_installed.py` {why}")),
@@ -52,8 +77,12 @@ pub fn file(host: &dyn Host, path: &Path, progress: &dyn Fn(&str)) -> Result<Opt
             Ok(Some(Inspected::Wheel(Box::new(wheel))))
         }
         Some(magic) => {
-            let found = binary(&open, &here, None, magic).unwrap_or_else(|error| broken(&here, None, open.len(), &error));
+            let found = binary(&open, &here, None, magic, depth).unwrap_or_else(|error| broken(&here, None, open.len(), &error));
             Ok(Some(Inspected::Binary(Box::new(found))))
+        }
+        None if is_library(&path.file_name().unwrap_or_default().to_string_lossy()) => {
+            let start = read_up_to(&open, 0, 64).map_err(|error| error.to_string())?;
+            Ok(no_library(&start).map(|why| Inspected::Binary(Box::new(broken(&here, None, open.len(), &why)))))
         }
         None if path.extension().is_some_and(|ending| ending == "whl") => Err("not a zip file".to_owned()),
         None => Ok(None),

@@ -13,10 +13,9 @@ const DEPTH: usize = 6;
 pub fn of_package(host: &dyn Host, deepspeed: &DeepSpeed) -> Option<Builders> {
     let mut builders = read(host, &deepspeed.path, &deepspeed.path.join("ops/op_builder"))?;
     if deepspeed.built.value().is_some_and(|built| built.ops.values().any(|built| *built)) {
-        let modules = host
-            .walk(&deepspeed.path, DEPTH)
-            .into_iter()
-            .filter(|(path, kind)| *kind != Kind::Folder && path.extension().is_some_and(|ending| ending == "so"));
+        let modules = host.walk(&deepspeed.path, DEPTH).into_iter().filter(|(path, kind)| {
+            matches!(kind, Ok(kind) if *kind != Kind::Folder) && path.extension().is_some_and(|ending| ending == "so")
+        });
         builders.modules = modules.map(|(path, _)| path.into()).collect();
     }
     Some(builders)

@@ -1,15 +1,18 @@
 //! Against NVIDIA's cuobjdump, entry by entry: real libraries, and kernels compiled here in every form that nvcc has.
 
 use super::{open, read, stream};
-use crate::util::{lab, skipped, trial_with};
+use crate::util::{Doctor, lab, skipped, trial_with};
 use ds_doctor::binary::fatbin::device_code;
 use ds_doctor::binary::nvcc::nvcc_strings;
 use ds_doctor::facts::device_code::{DeviceCode, Kind};
 use ds_doctor::version::{Suffix, Target};
 use libtest_mimic::Trial;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Cuobjdump takes seconds and gigabytes for these.
 const BIG: [&str; 3] = ["libtorch_cuda.so", "libnccl.so.2", "libnvshmem_host.so.3"];
@@ -20,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
         trial_with("device_code::like_cuobjdump_on_bitsandbytes", tools(), |tools| on_folder(&tools, "device-code/site/bitsandbytes", 7)),
         trial_with("device_code::like_cuobjdump_on_deepspeed_kernels", tools(), |tools| on_folder(&tools, "device-code/site/dskernels", 2)),
+        trial_with("device_code::like_cuobjdump_on_the_members_of_a_wheel", tools(), |tools| on_wheel(&tools)),
         trial_with("device_code::like_cuobjdump_on_torch", torch(), |(tools, folder)| on_torch(&tools, &folder, false)),
     ];
     trials.extend(long().map(|(what, need, run)| {
@@ -35,9 +39,10 @@ pub fn trials() -> Vec<Trial> {
 type Long = (&'static str, Result<(), String>, fn(()));
 
 /// What the lane `device-code` of `.ci/long` runs.
-fn long() -> [Long; 5] {
+fn long() -> [Long; 6] {
     [
         ("torch_whole", torch().map(drop), |()| torch().map(|(tools, folder)| on_torch(&tools, &folder, true)).unwrap()),
+        ("a_deepspeed_op", builder().map(drop), |()| on_deepspeed_op(&builder().unwrap())),
         ("every_target_of_cu135", compiler("cu135").map(drop), |()| every_target(&compiler("cu135").unwrap())),
         ("every_form_of_cu135", compiler("cu135").map(drop), |()| every_form(&compiler("cu135").unwrap())),
         ("every_target_of_cu130", compiler("cu130").map(drop), |()| every_target(&compiler("cu130").unwrap())),
@@ -113,6 +118,74 @@ fn on_folder(tools: &Tools, folder: &str, libraries: usize) {
         assert!(code.entries == 0 || code.listed().next().is_some(), "{}: {:?}", file.display(), code.groups);
     }
     assert_eq!(with_code, libraries, "{}", folder.display());
+}
+
+/// Real libraries in a wheel, deflated, against cuobjdump on the files; and the gate over them.
+fn on_wheel(tools: &Tools) {
+    let site = lab("device-code/site/bitsandbytes").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bits-1.0-py3-none-any.whl");
+    let names = ["libbitsandbytes_cuda118.so", "libbitsandbytes_cuda130.so", "libbitsandbytes_cpu.so"];
+    let mut wheel = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    for name in names {
+        let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+        wheel.start_file(format!("bits/{name}"), options.compression_level(Some(1))).unwrap();
+        wheel.write_all(&std::fs::read(site.join(name)).unwrap()).unwrap();
+    }
+    wheel.finish().unwrap();
+    let run = |args: &[&str]| Doctor::new(["inspect"]).arg(&path).args(args).timeout(Duration::from_secs(300)).run();
+    let out = run(&["--format", "json", "--env", "PATH=/usr/bin"]);
+    let report: Value = serde_json::from_str(&out.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", out.stdout, out.stderr));
+    for name in names {
+        let files = report["result"]["files"].as_array().unwrap();
+        let file = files.iter().find(|file| file["member"] == format!("bits/{name}")).unwrap();
+        let mut told: BTreeMap<String, u64> = BTreeMap::new();
+        for target in file["device_code"]["targets"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            let mut target_name = target["target"].as_str().unwrap().to_owned();
+            if target_name.starts_with("sm_") && target_name.ends_with('f') {
+                target_name.pop();
+            }
+            *told.entry(target_name).or_default() += target["entries"].as_u64().unwrap();
+        }
+        let truth = listed(tools, &site.join(name));
+        assert_eq!(told, truth, "{name}");
+        assert_eq!(truth.is_empty(), name.contains("cpu"), "{name}");
+    }
+    // CUDA 11.8 knows no Blackwell: the one member that lacks it is named.
+    assert_eq!(run(&["--expect", "8.0"]).code, Some(0));
+    let out = run(&["--expect", "8.0;10.0"]);
+    assert_eq!(out.code, Some(1), "{}", out.stdout);
+    assert!(out.stdout.contains("libbitsandbytes_cuda118.so` of") && !out.stdout.contains("cuda130.so` of"), "{}", out.stdout);
+}
+
+/// A Python with torch and DeepSpeed, and a whole toolkit.
+fn builder() -> Result<(Tools, PathBuf, PathBuf), String> {
+    Ok((tools()?, lab("torch-venv/bin/python3")?, lab("full-cu130/nvidia/cu13")?))
+}
+
+/// An op of DeepSpeed, compiled by torch from DeepSpeed's own sources, paths and flags.
+fn on_deepspeed_op((tools, python, home): &(Tools, PathBuf, PathBuf)) {
+    const SCRIPT: &str = "import sys\nfrom torch.utils.cpp_extension import load\nfrom deepspeed.ops.op_builder import FusedLionBuilder\nop = FusedLionBuilder()\nsource = op.deepspeed_src_path\nload(name='fused_lion', sources=[source(p) for p in op.sources()], extra_include_paths=[source(p) for p in op.include_paths()],\n     extra_cflags=op.cxx_args(), extra_cuda_cflags=['-O2'], build_directory=sys.argv[1], is_python_module=False)\n";
+    let dir = tempfile::tempdir().unwrap();
+    let path = std::env::join_paths([python.parent().unwrap(), &home.join("bin"), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+    let mut command = Command::new(python);
+    command.args(["-c", SCRIPT]).arg(dir.path()).env_clear().env("PATH", path).env("HOME", dir.path()).env("CUDA_HOME", home);
+    let out = command.envs([("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX"), ("DS_ACCELERATOR", "cuda"), ("MAX_JOBS", "1")]).output().unwrap();
+    let library = dir.path().join("fused_lion.so");
+    assert!(library.exists(), "{}", String::from_utf8_lossy(&out.stderr));
+    let code = compare(tools, &library);
+    let names: Vec<String> = code.listed().map(|(target, _)| target.to_string()).collect();
+    assert_eq!(names, ["sm_80", "sm_90", "compute_90"]);
+    println!("fused_lion.so: {} entries in {} containers", code.entries, code.containers());
+    let inspect = |args: &[&str]| Doctor::new(["inspect"]).arg(&library).args(args).arg("--python").arg(python).run();
+    for (list, code) in [("8.0;9.0+PTX", 0), ("8.0;10.0", 1)] {
+        let out = inspect(&["--expect", list]);
+        assert_eq!(out.code, Some(code), "{list}: {}{}", out.stdout, out.stderr);
+    }
+    let out = inspect(&["--format", "json"]);
+    let report: Value = serde_json::from_str(&out.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", out.stdout, out.stderr));
+    assert_eq!(report["result"]["files"][0]["load"]["undefined"], serde_json::json!([]), "{report:#}");
+    assert_eq!(report["findings"], serde_json::json!([]), "{report:#}");
 }
 
 fn on_torch(tools: &Tools, site: &Path, big: bool) {

@@ -14,6 +14,7 @@ pub fn trials() -> Vec<Trial> {
         trial_with("inspect::every_module_of_real_environments_is_silent", lab("torch-venv"), |venv| silent(&venv)),
         trial_with("inspect::another_torch_is_silent_too", lab("torch26-venv"), |venv| silent(&venv)),
         trial_with("inspect::undefined_symbols_have_their_causes", made(), |(gxx, venv)| causes(&gxx, &venv)),
+        trial_with("inspect::what_the_cache_keeps_of_another_torch", made(), |(gxx, venv)| cached(&gxx, &venv)),
         trial_with("inspect::missing_libraries_have_their_ids", made(), |(gxx, venv)| missing(&gxx, &venv)),
     ]
 }
@@ -137,6 +138,61 @@ fn causes(gxx: &Path, venv: &Path) {
     let text = with_python(inspect(&cases[2].1), venv).run();
     assert!(text.stdout.contains("c10::gone_in_this_release(int)"), "demangled: {}", text.stdout);
     assert!(text.stdout.contains("-lcuda") || with_python(inspect(&cases[5].1), venv).run().stdout.contains("`-lcuda`"));
+}
+
+/// One library that wants what this torch has not, in the extension cache: kept by ninja, built anew by it, and of another Python.
+fn cached(gxx: &Path, venv: &Path) {
+    let torch = site(venv).join("torch");
+    let flags: Vec<String> = [
+        format!("-L{}", torch.join("lib").display()),
+        "-Wl,--no-as-needed".into(),
+        "-lc10".into(),
+        "-Wl,--unresolved-symbols=ignore-all".into(),
+    ]
+    .into();
+    let elsewhere = Path::new("/other/site-packages/torch");
+    for (tag, built_with, expected) in [
+        ("py311_cu130", torch.as_path(), Some("stale-jit-cache")),
+        ("py311_cu130", elsewhere, None),
+        ("py310_cu118", torch.as_path(), None),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let doctor = Doctor::new(["inspect"]).env("HOME", home.path());
+        let cache = home.path().join(".cache/torch_extensions");
+        let op = cache.join(tag).join("my_op");
+        fs::create_dir_all(&op).unwrap();
+        let library =
+            extension(gxx, &op, "my_op", "namespace c10 { void gone_in_this_release(int); }", "c10::gone_in_this_release(1)", &flags);
+        let ninja = format!(
+            "cflags = -fPIC -isystem {}/include\n\nbuild my_op.o: compile {}\n",
+            built_with.display(),
+            library.with_extension("cpp").display()
+        );
+        fs::write(op.join("build.ninja"), ninja).unwrap();
+        fs::write(op.join("my_op.o"), "").unwrap();
+        let report = json(with_python(doctor.arg(&cache), venv), i32::from(expected.is_some()));
+        let found = report["findings"].as_array().unwrap();
+        let load = &report["result"]["files"][0]["load"];
+        match expected {
+            Some(id) => {
+                assert_eq!(ids(&report)[0], id, "{report:#}");
+                let (first, cause) = (&found[0], found.iter().find(|one| one["id"] == "undefined-symbol-torch-version"));
+                assert!(first["fixes"][0]["argv"].to_string().contains("/my_op"), "{first:#}");
+                assert!(cause.is_none_or(|one| one["caused_by"].to_string().contains(id)), "{report:#}");
+            }
+            None if tag == "py311_cu130" => {
+                assert!(found.iter().all(|one| one["severity"] == "info"), "{report:#}");
+                assert!(found[0]["consequence"].as_str().unwrap().contains("anew"), "{report:#}");
+            }
+            None => {
+                assert!(found.is_empty() && load["why_not"].as_str().unwrap().contains(tag), "{report:#}");
+            }
+        }
+        // Asked for by name it is judged whatever folder it lies in.
+        if tag == "py310_cu118" {
+            assert_eq!(ids(&json(with_python(inspect(&library), venv), 1)), ["undefined-symbol-torch-version"]);
+        }
+    }
 }
 
 /// What a real Python with torch says to each import, in order. The modules make no module: that complaint means that they loaded.

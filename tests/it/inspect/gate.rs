@@ -1,9 +1,10 @@
 //! The release gate on device code whose contents are known, and on limits of glibc and RPATH.
 
 use super::{ids, inspect, json, says};
-use crate::util::{Doctor, program, trial, trial_with};
+use crate::util::{BINARY, Doctor, program, trial, trial_with};
 use libtest_mimic::Trial;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,6 +14,8 @@ pub fn trials() -> Vec<Trial> {
         trial("inspect::gate_by_compatibility", runs),
         trial("inspect::gate_lists_from_elsewhere", elsewhere),
         trial("inspect::gate_shuts_on_what_cannot_be_read", unreadable),
+        trial_with("inspect::gate_shuts_on_a_folder_that_is_closed", nobody(), |setpriv| closed(&setpriv)),
+        trial("inspect::links_and_what_is_no_file", links),
         trial("inspect::wrong_use_of_a_gate", wrong_use),
         trial_with("inspect::gate_of_glibc_and_rpath", program("gcc"), |gcc| limits(&gcc)),
         trial("inspect::lines_for_scripts", lines),
@@ -108,7 +111,9 @@ fn unreadable() {
     let whole = fs::read(sample("cu135_size.o")).unwrap();
     for (name, bytes, why) in [
         ("text.so", &b"#!/bin/sh\n"[..], "neither an ELF file"),
-        ("empty.so", b"", "neither an ELF file"),
+        ("empty.so", b"", "the file is empty"),
+        ("zeros.so.1", &[0; 5000], "not an ELF file"),
+        ("pointer.so", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "pointer of Git LFS"),
         ("cut.so", &whole[..whole.len() / 2], "cut short"),
         ("head.so", &whole[..40], "cut short"),
         ("not.whl", b"text", "not a zip file"),
@@ -120,8 +125,67 @@ fn unreadable() {
         assert_eq!((report["complete"].as_bool(), report["result"]["unreadable"].as_array().unwrap().len()), (Some(false), 1), "{name}");
     }
     says(&inspect(&folder.path().join("none.so")).run(), 2, "No such file");
+    // Met in a folder, each is told too, and a script of the linker is none of them.
+    let report = json(inspect(folder.path()), 2);
+    let mut told: Vec<&str> = report["result"]["unreadable"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
+    told.sort_unstable();
+    let names: Vec<&str> = told.iter().map(|path| path.rsplit('/').next().unwrap()).collect();
+    assert_eq!(names, ["cut.so", "empty.so", "head.so", "not.whl", "pointer.so", "zeros.so.1"]);
     let empty = tempfile::tempdir().unwrap();
     says(&inspect(empty.path()).args(["--expect", "8.0"]).run(), 2, "no library");
+}
+
+fn nobody() -> Result<PathBuf, String> {
+    if rustix::process::geteuid().is_root() { program("setpriv") } else { Err("not root, so nobody else can be played".to_owned()) }
+}
+
+fn closed(setpriv: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for path in [folder.path().to_owned(), at("open"), at("closed")] {
+        fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let doctor = at("doctor");
+    fs::copy(BINARY, &doctor).unwrap();
+    fs::copy(sample("cu135_size.o"), at("open/a.o")).unwrap();
+    fs::copy(sample("cu124_all.o"), at("closed/b.o")).unwrap();
+    let run = || {
+        let args = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        let inspect = Doctor::new([]).program(setpriv).args(args).arg(&doctor).arg("inspect").arg(at("open")).arg(at("closed"));
+        inspect.args(["--expect", "8.0"]).run()
+    };
+    assert_eq!(run().code, Some(1), "the other file lacks it");
+    fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o300)).unwrap();
+    says(&run(), 2, "the folder cannot be listed");
+    fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(at("closed/b.o"), fs::Permissions::from_mode(0o000)).unwrap();
+    says(&run(), 2, "Permission denied");
+}
+
+/// Loops, pipes, and folders of links.
+fn links() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    symlink(folder.path(), at("loop")).unwrap();
+    symlink("itself.so", at("itself.so")).unwrap();
+    symlink("gone.so", at("dangling.so")).unwrap();
+    let made = Command::new("mkfifo").arg(at("pipe.so")).status().unwrap();
+    assert!(made.success());
+    symlink(sample("cu135_size.o"), at("elsewhere.o")).unwrap();
+    let report = json(inspect(folder.path()), 0);
+    let files = report["result"]["files"].as_array().unwrap();
+    assert_eq!(files.len(), 1, "{report:#}");
+    assert!(files[0]["path"].as_str().unwrap().ends_with("/elsewhere.o"), "{report:#}");
+    // The file and two links to it are one.
+    fs::copy(sample("cu135_size.o"), at("real.o")).unwrap();
+    symlink("real.o", at("a.o")).unwrap();
+    symlink("real.o", at("z.o")).unwrap();
+    assert_eq!(json(inspect(folder.path()), 0)["result"]["files"].as_array().unwrap().len(), 2);
+    says(&inspect(&at("itself.so")).run(), 2, "symbolic links");
+    says(&inspect(&at("pipe.so")).run(), 2, "not a regular file");
+    says(&inspect(Path::new("/dev/null")).run(), 2, "not a regular file");
+    says(&inspect(Path::new("-")).run(), 2, "standard input");
 }
 
 fn wrong_use() {

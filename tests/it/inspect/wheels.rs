@@ -108,8 +108,8 @@ fn harm() {
     said[entry + 24..entry + 28].copy_from_slice(&(u32::MAX - 1).to_le_bytes());
     let mut lies = zeros.clone();
     lies[entry + 24..entry + 28].copy_from_slice(&100_u32.to_le_bytes());
-    // The first bytes are no library's: it is not unpacked at all.
-    json(inspect(&put("c-1-py3-none-any.whl", &said)), 0);
+    // The first bytes are no library's: it is not unpacked any further.
+    says(&inspect(&put("c-1-py3-none-any.whl", &said)).run(), 2, "not an ELF file");
     let mut library = vec![0; 64 << 20];
     library[..5].copy_from_slice(b"\x7fELF\x02");
     let packed = deflated(&[("bomb.so", &library)]);
