@@ -204,7 +204,8 @@ mod tests {
         let all = Knowledge::embedded();
         let does = |what, deepspeed: &str| all.deepspeed_does(what, &v(deepspeed));
         assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.15.4"), Some(false));
-        assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.16.8"), None);
+        assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.16.3"), Some(false));
+        assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.16.4"), Some(true));
         assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.17.4"), Some(true));
         assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.17.5"), Some(false));
         assert_eq!(does(DeepSpeedTrait::ImportNeedsGpu, "0.16.9"), Some(true));
