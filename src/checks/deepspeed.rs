@@ -153,6 +153,10 @@ fn default_list_rejected(case: &Case<'_>) -> Judgement {
     if case.facts.env.get("TORCH_CUDA_ARCH_LIST").is_some() {
         return Ok(Verdict::not_applicable("TORCH_CUDA_ARCH_LIST is set"));
     }
+    let reads = case.know.deepspeed_does(DeepSpeedTrait::ReadsAccelerator, &deepspeed.version) == Some(true);
+    if reads && case.facts.env.get("DS_ACCELERATOR").is_some_and(|name| name == "cpu") {
+        return Ok(Verdict::not_applicable("`DS_ACCELERATOR` names the CPU, for which nvcc compiles nothing"));
+    }
     // With a GPU, JIT builds ask that; only a pre-build takes the default.
     if case.asked_ops().is_empty() && !case.gpus()?.is_empty() {
         return Ok(Verdict::not_applicable("no pre-build is asked for, and JIT asks the GPUs"));

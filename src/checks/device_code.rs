@@ -8,6 +8,7 @@ use crate::facts::device_code::DeviceCode;
 use crate::facts::gpu::Device;
 use crate::facts::observed::{Missing, Observed};
 use crate::facts::raw::HostPath;
+use crate::facts::torch::PrebuiltOp;
 use crate::finding::{Evidence, Finding, Fix, ProblemId};
 use crate::knowledge::schema::deepspeed::DeepSpeedTrait;
 use crate::model::arch_list::{self, Reader, Reading};
@@ -39,6 +40,10 @@ struct All<'a> {
 }
 
 impl<'a> All<'a> {
+    fn add_prebuilt(&mut self, op: &'a PrebuiltOp) {
+        self.add(&op.device, format!("DeepSpeed's pre-built `{}`", op.module), op.path.clone(), None);
+    }
+
     fn add(&mut self, device: &'a Observed<DeviceCode>, what: String, path: HostPath, cached: Option<&'a CachedOp>) {
         match device.get("device code") {
             Ok(Some(code)) => self.built.push(Built { what, path, code, cached }),
@@ -59,7 +64,7 @@ fn all<'a>(case: &Case<'a>, gpus: &[Capability]) -> Result<All<'a>, Missing> {
             // What is not noted as built is never imported, and built anew at first use.
             let noted = op.module.strip_suffix("_op").unwrap_or(&op.module);
             if built.and_then(|built| built.ops.get(noted)) != Some(&false) {
-                all.add(&op.device, format!("DeepSpeed's pre-built `{}`", op.module), op.path.clone(), None);
+                all.add_prebuilt(op);
             }
         }
     }
@@ -100,10 +105,42 @@ fn judge(case: &Case<'_>, id: ProblemId) -> Judgement {
     }
     let gpus: Vec<Capability> = kinds.keys().copied().collect();
     let All { built, mut doubt } = all(case, &gpus)?;
+    let mut findings = against(case, &built, &kinds, id);
+    if id == PTX {
+        match torch_by_ptx(case, driver_level(case), &kinds) {
+            Ok(found) => findings.extend(found),
+            Err(missing) => doubt = doubt.or(Some(missing)),
+        }
+    }
+    match doubt {
+        Some(missing) if findings.is_empty() => Err(missing),
+        _ => Ok(Verdict::of(findings)),
+    }
+}
+
+/// Why an op that came with DeepSpeed has no code that a GPU of this machine runs; nothing where there is no GPU.
+///
+/// # Errors
+/// When the GPUs or the code in the op are not known.
+pub(super) fn unserved(case: &Case<'_>, op: &PrebuiltOp) -> Result<Vec<Finding>, Missing> {
+    let kinds = kinds(case)?;
+    if kinds.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut all = All::default();
+    all.add_prebuilt(op);
+    match all.doubt {
+        Some(missing) => Err(missing),
+        None => Ok([NO_IMAGE, PTX].iter().flat_map(|id| against(case, &all.built, &kinds, id)).collect()),
+    }
+}
+
+/// Each extension against each kind of GPU.
+fn against(case: &Case<'_>, built: &[Built<'_>], kinds: &BTreeMap<Capability, &Device>, id: ProblemId) -> Vec<Finding> {
     let level = driver_level(case);
     let mut findings = Vec::new();
-    for one in &built {
-        for (capability, device) in &kinds {
+    for one in built {
+        for (capability, device) in kinds {
             if one.cached.is_some() && !is_kept(case, *capability) {
                 continue;
             }
@@ -118,16 +155,7 @@ fn judge(case: &Case<'_>, id: ProblemId) -> Judgement {
             }
         }
     }
-    if id == PTX {
-        match torch_by_ptx(case, level, &kinds) {
-            Ok(found) => findings.extend(found),
-            Err(missing) => doubt = doubt.or(Some(missing)),
-        }
-    }
-    match doubt {
-        Some(missing) if findings.is_empty() => Err(missing),
-        _ => Ok(Verdict::of(findings)),
-    }
+    findings
 }
 
 fn no_image(case: &Case<'_>) -> Judgement {

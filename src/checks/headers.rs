@@ -142,7 +142,7 @@ pub fn package_of(header: &str) -> Option<&'static Package> {
     PACKAGES.iter().find(|package| header.starts_with(package.stem))
 }
 
-fn packages(case: &Case<'_>, toolkit: &Toolkit, missing: &[&str]) -> Vec<Fix> {
+pub(super) fn packages(case: &Case<'_>, toolkit: &Toolkit, missing: &[&str]) -> Vec<Fix> {
     const ID: &str = "missing-cuda-headers";
     let Some(release) = toolkit.release() else { return install_toolkit(case, ID) };
     let rows: Vec<&Package> = PACKAGES

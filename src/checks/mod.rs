@@ -57,7 +57,7 @@ mod torch;
 pub use cache::cache;
 pub use case::{Case, OpsOf, Purpose};
 pub use judge::{Judged, Undecided, judge};
-pub use precedence::{RULES, fold};
+pub use precedence::{RULES, explains, fold};
 pub use proof::{Plan, Step, after, prove, prove_after};
 pub use registry::{CHECKS, check};
 pub use remedy::best_toolkit;

@@ -1,6 +1,7 @@
 //! What to do about an op that cannot be built.
 
 use super::Case;
+use super::headers::packages;
 use super::remedy::{as_root, pip_install, system};
 use crate::facts::python::EnvironmentKind;
 use crate::finding::Fix;
@@ -24,6 +25,7 @@ pub fn fixes(case: &Case<'_>, scene: &Scene<'_>, op: &Op, obstacle: &Obstacle) -
         ("ds-kernels-missing", None) => vec![pip_install(case, ["deepspeed-kernels"], "the libraries that the op links")],
         ("nccl-header-missing", None) => vec![nccl(case)],
         ("libcuda-not-found-at-link", None) => vec![libcuda(case)],
+        ("missing-cuda-headers", None) => headers(case, obstacle),
         ("triton-version", None) => triton(case, scene, op),
         ("ds-op-source-broken", None) => vec![Fix::advice("take a release whose sources compile, or go without the op")],
         _ => Vec::new(),
@@ -92,6 +94,13 @@ fn nccl(case: &Case<'_>) -> Fix {
         Some(Family::Rhel | Family::Fedora) => as_root(case, ["dnf", "install", "-y", "libnccl-devel"], "from NVIDIA's repository"),
         _ => Fix::advice("put the folder of `nccl.h` of the NCCL that torch brings on CPATH"),
     }
+}
+
+/// Those that an op includes and torch does not.
+fn headers(case: &Case<'_>, obstacle: &Obstacle) -> Vec<Fix> {
+    let Some(toolkit) = case.toolkit().ok().flatten() else { return Vec::new() };
+    let names: Vec<&str> = obstacle.seen.iter().filter(|seen| seen.what == "looked for").flat_map(|seen| seen.value.split(' ')).collect();
+    packages(case, toolkit, &names)
 }
 
 /// triton belongs to torch, so another one is no cure; another DeepSpeed is.

@@ -1,9 +1,11 @@
 //! Every op of a release as `ops` and `plan` show it: what the model says of the op, and what is wrong with the whole machine.
 
+use super::device_code::unserved;
 use super::ops::evidence;
 use super::ops_fixes::fixes;
 use super::{Case, Judged};
 use crate::facts::observed::Missing;
+use crate::facts::probe::End;
 use crate::finding::{Evidence, Finding, Fix, Severity};
 use crate::model::ops::{Can, Compatible, Decision, Installed, Obstacle, OpState, Scene};
 
@@ -28,8 +30,19 @@ pub struct Row<'c, 'a> {
     pub state: &'c OpState<'a>,
     pub prebuild: Way,
     pub jit: Way,
+    pub installed: Came,
     /// Why an installed op cannot be used.
     pub invalid: Vec<Reason>,
+}
+
+/// What came with the package, and whether it serves here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    No,
+    Yes,
+    /// It is there, and cannot be used.
+    Invalid,
+    Unknown,
 }
 
 /// Findings of the whole machine that keep every op from being built, in a pre-build and at first use.
@@ -72,29 +85,55 @@ pub fn rows<'c, 'a>(case: &Case<'_>, scene: &Scene<'a>, states: &'c [OpState<'a>
         for finding in general.iter().filter(|finding| finding.severity == Severity::Error && source) {
             let holds = ALL.contains(&finding.id) || own.contains(&finding.id) || (cuda && CUDA.contains(&finding.id));
             if holds && !why.iter().any(|known| known.id == finding.id) {
-                why.push(Reason {
-                    id: finding.id,
-                    says: finding.title.clone(),
-                    evidence: finding.evidence.clone(),
-                    fixes: finding.fixes.clone(),
-                });
+                why.push(told(finding));
             }
         }
+        // What was tried here is known better.
+        why.extend(tried(case, &state.op.op).filter(|reason| !why.iter().any(|known| known.id == reason.id)));
         let can = if why.is_empty() { decision.can() } else { Can::No };
         Way { can, why, unknown: decision.unknown.clone() }
     };
-    states
-        .iter()
-        .map(|state| Row {
-            prebuild: way(state, &state.prebuild, PREBUILD),
-            jit: way(state, &state.jit, JIT),
-            invalid: match &state.installed {
-                Installed::Invalid(why) => why.iter().map(|obstacle| reason(case, scene, state, obstacle)).collect(),
-                _ => Vec::new(),
-            },
-            state,
-        })
-        .collect()
+    let row = |state: &'c OpState<'a>| {
+        let (installed, invalid) = installed(case, scene, state);
+        Row { prebuild: way(state, &state.prebuild, PREBUILD), jit: way(state, &state.jit, JIT), installed, invalid, state }
+    };
+    states.iter().map(row).collect()
+}
+
+/// What came with the package: by setup.py's notes, and by its code for the GPUs.
+fn installed(case: &Case<'_>, scene: &Scene<'_>, state: &OpState<'_>) -> (Came, Vec<Reason>) {
+    match &state.installed {
+        Installed::No => (Came::No, Vec::new()),
+        Installed::Unknown(_) => (Came::Unknown, Vec::new()),
+        Installed::Invalid(why) => (Came::Invalid, why.iter().map(|obstacle| reason(case, scene, state, obstacle)).collect()),
+        Installed::Yes => {
+            let module = state.op.module.rsplit('.').next().unwrap_or_default();
+            let mut found = Vec::new();
+            for op in scene.deepspeed.binaries.iter().filter(|op| op.module == module) {
+                match unserved(case, op) {
+                    Ok(more) => found.extend(more.iter().map(told)),
+                    Err(_) => return (Came::Unknown, Vec::new()),
+                }
+            }
+            (if found.is_empty() { Came::Yes } else { Came::Invalid }, found)
+        }
+    }
+}
+
+/// Why the trial of an op failed; nothing where none was made or it did not come to an end.
+fn tried(case: &Case<'_>, op: &str) -> Option<Reason> {
+    let trial = case.facts.probe.value()?.ops.value()?.iter().find(|trial| trial.op == op)?;
+    let (step, failure) = trial.steps.iter().find_map(|step| Some((step, step.failure()?)))?;
+    if matches!(failure.ended, End::TimedOut { .. } | End::Signal { .. }) {
+        return None;
+    }
+    let known = failure.meaning.as_ref().and_then(|meaning| case.know.problem(&meaning.id));
+    let says = format!("the trial of {op} stops at its {}: `{}`", step.name, failure.line);
+    Some(Reason { id: known.map_or("probe-failed", |problem| problem.id), says, evidence: Vec::new(), fixes: Vec::new() })
+}
+
+fn told(finding: &Finding) -> Reason {
+    Reason { id: finding.id, says: finding.title.clone(), evidence: finding.evidence.clone(), fixes: finding.fixes.clone() }
 }
 
 fn flat(findings: &[Finding]) -> Vec<&Finding> {
@@ -111,8 +150,11 @@ fn reason(case: &Case<'_>, scene: &Scene<'_>, state: &OpState<'_>, obstacle: &Ob
 }
 
 /// Findings of `check` that concern the ops: of one that is asked for or installed, and what keeps all of them from being built.
-pub fn concerns(id: &str, topic: Option<&str>) -> bool {
-    topic == Some("deepspeed") || [ALL, CUDA, PREBUILD, JIT].iter().any(|list| list.contains(&id)) || OTHER.contains(&id)
+///
+/// `cuda`: CUDA ops may be meant; not so where `DS_ACCELERATOR` names the CPU.
+pub fn concerns(id: &str, topic: Option<&str>, cuda: bool) -> bool {
+    let among = |lists: &[&[&str]]| lists.iter().any(|list| list.contains(&id));
+    topic == Some("deepspeed") || among(&[ALL, PREBUILD, JIT]) || (cuda && among(&[CUDA, OTHER]))
 }
 
 const OTHER: &[&str] = &[
@@ -133,6 +175,8 @@ const OTHER: &[&str] = &[
     "nvcc-too-old-for-gpu",
     "arch-list-unset-no-gpu",
     "conda-compiler-shadows-system-gcc",
+    "no-kernel-image",
+    "ptx-newer-than-driver",
 ];
 
 /// What ds_report prints in its last column; of a test that fails, nothing: DeepSpeed before 0.19.5 dies of it.

@@ -7,6 +7,7 @@ use crate::facts::toolkit::{Layout, NvccKind, Toolkit};
 use crate::finding::{Fix, ProblemId};
 use crate::knowledge::host::Wanted;
 use crate::knowledge::schema::host::{Family, Need};
+use crate::model::assume::is_assumed;
 use crate::model::search;
 use crate::text::count;
 use crate::version::CudaVersion;
@@ -127,7 +128,8 @@ pub fn as_root<'w>(case: &Case<'_>, words: impl IntoIterator<Item = &'w str>, ti
 /// `python -m pip install …` of the interpreter that is judged; with uv where the environment has no pip.
 pub fn pip_install<S: Into<String>>(case: &Case<'_>, packages: impl IntoIterator<Item = S>, title: impl Into<String>) -> Fix {
     let python = case.python().ok().flatten();
-    let path = python.map_or("python3".to_owned(), |python| python.path.to_string());
+    let named = python.filter(|python| !is_assumed(&python.path));
+    let path = named.map_or("python3".to_owned(), |python| python.path.to_string());
     let without_pip = python.is_some_and(|python| !python.packages.is_empty() && python.package("pip").is_none());
     let start: Vec<String> = if without_pip && search::which(case.facts, "uv").is_some() {
         ["uv", "pip", "install", "--python", &path].map(ToOwned::to_owned).into()

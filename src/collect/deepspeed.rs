@@ -59,12 +59,14 @@ fn built(host: &dyn Host, path: &Path) -> (Option<Dotted>, Observed<InstalledOps
     }
 }
 
-/// The extension modules below `deepspeed/ops`. Listing its folders is spared where setup.py wrote that it built none.
+/// The extension modules below `deepspeed/ops` and, since 0.12, `deepspeed/inference/v2`. Listing its folders is spared where setup.py wrote that it built none.
 fn binaries(host: &dyn Host, path: &Path, built: &Observed<InstalledOps>) -> Vec<PrebuiltOp> {
     let any = built.value().is_some_and(|built| built.ops.values().any(|op| *op));
     let mut found = Vec::new();
     if any {
-        below(host, &path.join("ops"), 3, &mut found);
+        for folder in ["ops", "inference/v2"] {
+            below(host, &path.join(folder), 3, &mut found);
+        }
     }
     found
 }

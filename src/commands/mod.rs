@@ -19,6 +19,7 @@ mod output;
 mod overlay;
 mod overlay_draft;
 mod plan;
+mod plan_refusal;
 mod plan_verify;
 mod probe;
 mod progress;

@@ -8,6 +8,7 @@ use crate::checks::{Case, judge, ops_report, summary};
 use crate::cli::{OpsArgs, OpsFormat};
 use crate::exit::Exit;
 use crate::finding::{Finding, Severity};
+use crate::knowledge::schema::deepspeed::AcceleratorKind;
 use crate::probe::ops::Which;
 use crate::render::{self, Report, Verdict};
 use anyhow::bail;
@@ -32,7 +33,8 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<Exit> {
     let (scene, states) = op_subject::ops(&case)?;
     let rows = ops_report::rows(&case, scene, states, &judged);
     let changed = ops_report::changed_builders(scene);
-    judged.findings.retain(|finding| concerns(&know, finding));
+    let cuda = !(scene.said && scene.accelerator == AcceleratorKind::Cpu);
+    judged.findings.retain(|finding| concerns(&know, finding, cuda));
     judged.notes.retain(|note| know.problem(note.id).is_some_and(|problem| problem.topic == "deepspeed"));
     judged.undecided.retain(|one| know.problem(one.id).is_some_and(|problem| problem.topic == "deepspeed"));
     judged.passed.clear();
@@ -69,7 +71,7 @@ pub fn run(args: &OpsArgs) -> anyhow::Result<Exit> {
     Ok(if worst == Some(Severity::Error) { Exit::Findings } else { Exit::Fine })
 }
 
-fn concerns(know: &crate::knowledge::Knowledge, finding: &Finding) -> bool {
+fn concerns(know: &crate::knowledge::Knowledge, finding: &Finding, cuda: bool) -> bool {
     let topic = know.problem(finding.id).map(|problem| problem.topic);
-    ops_report::concerns(finding.id, topic) || finding.folded.iter().any(|folded| concerns(know, folded))
+    ops_report::concerns(finding.id, topic, cuda) || finding.folded.iter().any(|folded| concerns(know, folded, cuda))
 }

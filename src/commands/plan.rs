@@ -1,13 +1,14 @@
 //! `ds-doctor plan`
 
 use super::subject::Subject;
-use super::{op_subject, output, plan_verify};
-use crate::checks::ops_report::{self, Reason, Row};
+use super::{op_subject, output, plan_refusal, plan_verify};
+use crate::checks::ops_report::{self, Row};
 use crate::checks::{Case, judge};
 use crate::cli::{PlanArgs, PlanFormat, SubjectArgs};
 use crate::exit::Exit;
 use crate::facts::snapshot::Snapshot;
-use crate::knowledge::schema::deepspeed::DeepSpeedTrait;
+use crate::finding::Finding;
+use crate::knowledge::schema::deepspeed::{AcceleratorKind, DeepSpeedTrait};
 use crate::knowledge::schema::ops::{Op, OpBuild};
 use crate::model::arch_list::{self, Format, Item};
 use crate::model::arch_plan::{self, Limits, Wish as ArchWish};
@@ -16,6 +17,7 @@ use crate::model::ops::{Can, Wish, prebuild_list};
 use crate::model::plan::{self, Ask, Line};
 use crate::model::search;
 use crate::render::plan::{LeftOut, Plan, Refusal};
+use crate::text::join;
 use crate::version::{Capability, Target};
 use anyhow::{anyhow, bail};
 use std::io::Write as _;
@@ -26,6 +28,17 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<Exit> {
     if let Some(wheel) = &args.verify {
         return plan_verify::run(args, wheel);
     }
+    let made = print(args);
+    if made.is_err() && args.format == PlanFormat::Shell {
+        // A shell that is fed nothing ends well.
+        let mut out = output::result(&args.talk)?;
+        out.write_all(b"exit 2\n")?;
+        out.flush()?;
+    }
+    made
+}
+
+fn print(args: &PlanArgs) -> anyhow::Result<Exit> {
     if args.source.is_some() && args.subject.root.is_some() {
         bail!("--source is built on the machine that the plan is for: it does not go with --root");
     }
@@ -79,6 +92,11 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
         let case = Case::new(facts, &know, subject.purpose, &[]);
         let (scene, _) = op_subject::ops(&case)?;
         plan.deepspeed = scene.deepspeed.version.to_string();
+        let cuda_only = plan::cuda_only(scene, &args.ops).map_err(|why| anyhow!(why))?;
+        if let Some(refusal) = plan_refusal::root(&case, scene, cuda_only || !meant.is_empty()) {
+            plan.refused.push(refusal);
+            return Ok(plan);
+        }
         plan.lines.extend(plan::cuda_home(scene));
         plan.lines.extend(plan::surroundings(scene));
         let cpu_ops = ask.ops.as_ref().is_some_and(|names| {
@@ -109,9 +127,10 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
     let (names, list) = {
         let case = Case::new(facts, &know, subject.purpose, &[]);
         let (scene, _) = op_subject::ops(&case)?;
-        let list = list(&case, scene, &meant);
+        let list = (scene.accelerator == AcceleratorKind::Cuda).then(|| list(&case, scene, &meant));
+        let list = list.transpose();
         // Without a list it is tried as it stands.
-        let trial = with_list(facts, list.as_deref().ok());
+        let trial = with_list(facts, list.as_ref().ok().and_then(Option::as_deref));
         let case = Case::new(&trial, &know, subject.purpose, &[]);
         let judged = judge(&case, &|_| true);
         let (scene, states) = op_subject::ops(&case)?;
@@ -123,15 +142,15 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
         let chosen = plan::choose(scene, states, &ask, &|state| can(&state.op.op)).map_err(|why| anyhow!(why))?;
         let names: Vec<String> = chosen.iter().map(|op| op.op.to_string()).collect();
         plan.left_out = rows.iter().filter(|row| !names.iter().any(|name| *name == *row.state.op.op)).map(left_out).collect();
-        if names.is_empty() {
-            plan.refused.push(Refusal { id: "ds-op-incompatible", says: "no op can be built here".to_owned(), fixes: Vec::new() });
+        if ask.ops.is_none() && !ask.all {
+            none_of(&mut plan, &rows, scene.accelerator, list.as_ref().err(), &judged.findings);
         }
         let cuda = chosen.iter().any(|op| know.op_build(op, &scene.deepspeed.version).is_some_and(|build| build.cu > 0));
         if cuda && let Err(refusal) = &list {
             plan.refused.push(refusal.clone());
         }
         plan.ops.clone_from(&names);
-        (names, list.ok())
+        (names, list.ok().flatten())
     };
     if let Some(items) = &list {
         plan.archs = arch_list::print(items, Format::List).split(';').map(str::to_owned).collect();
@@ -163,13 +182,13 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
     let rows = ops_report::rows(&case, scene, states, &judged);
     let wanted: Vec<&Row<'_, '_>> = rows.iter().filter(|row| row.state.wish != Wish::No).collect();
     for reason in wanted.iter().flat_map(|row| &row.prebuild.why) {
-        refuse(&mut plan, reason);
+        plan_refusal::add(&mut plan, reason, &judged.findings);
     }
     for row in &wanted {
         if let Some(by) = row.state.archs.narrowed_by.as_ref().filter(|_| row.state.build.is_some_and(|build| build.cu > 0)) {
             let says = format!("{by} takes archs out of the list for good, and {} behind it would be built without them", row.state.op.op);
             let fixes = vec![format!("plan two wheels, one without {by}, or a list that {by} takes whole")];
-            refuse_as(&mut plan, "ds-arch-list-leak", says, fixes);
+            plan_refusal::add_words(&mut plan, "ds-arch-list-leak", says, fixes);
         }
         if row.state.archs.bf16 == Some(false) && row.state.archs.kept.iter().any(|item| item.target.capability.major >= 8) {
             let note = "an arch below 8.0 beside newer ones turns the BF16 kernels off in every op".to_owned();
@@ -178,29 +197,28 @@ fn make(args: &PlanArgs, mut subject: Subject) -> anyhow::Result<Plan> {
             }
         }
     }
-    if scene.python.is_none_or(|python| !python.packages.is_empty() && python.package("pip").is_none()) {
-        let python = scene.python.map_or_else(|| "python3".to_owned(), |python| python.path.to_string());
-        refuse_as(
-            &mut plan,
-            "build-isolation",
-            "the environment has no pip, which makes the wheel".to_owned(),
-            vec![format!("{python} -m ensurepip")],
-        );
-    }
+    let front = plan::front(scene, &ask).unwrap_or_else(|lack| {
+        // Of the environment that will get an assumed torch nothing is known.
+        if case.environment_of_torch("packages").is_ok() {
+            plan.refused.push(plan_refusal::lack(&case, scene, &lack));
+        }
+        plan::Front::Pip
+    });
+    plan_refusal::fold(&mut plan);
     // async_io and gds take pin_memory with them.
     let forced: Vec<String> = wanted.iter().map(|row| row.state.op.op.to_string()).filter(|op| !names.contains(op)).collect();
     plan.left_out.retain(|left| !forced.contains(&left.op));
     plan.ops.extend(forced);
     let built: Vec<(&Op, &OpBuild)> = wanted.iter().filter_map(|row| Some((row.state.op, row.state.build?))).collect();
     let ninja = search::starts(case.facts, "ninja").is_some() && scene.does(DeepSpeedTrait::NinjaOptIn);
-    // The two name their objects alike, and ninja builds both in one folder.
-    let clash = ["transformer", "stochastic_transformer"].iter().all(|name| names.iter().any(|chosen| chosen == name));
+    // Ops that share sources (transformer and stochastic_transformer, async_io and gds) are built one after another: ninja compiles what they
+    // share anew, since the command differs. Run with torch 2.11.
     let targets = list.as_ref().map_or(1, Vec::len);
     let jobs = plan::jobs(case.facts, &know, &scene.deepspeed.version, &built, targets);
     let threads = scene.deepspeed.version.at_least(&[0, 13, 3]) && built.iter().any(|(_, build)| build.cu > 0);
-    let lines = jobs.lines(ninja && !clash, threads);
-    plan.lines.extend(lines);
-    plan.lines.extend(plan::commands(scene, &ask));
+    plan.lines.extend(ninja.then(|| plan::ninja(case.facts)).flatten());
+    plan.lines.extend(jobs.lines(ninja, threads));
+    plan.lines.extend(plan::commands(scene, &ask, front));
     plan.seconds = cost(&know, scene, &built);
     Ok(plan)
 }
@@ -232,14 +250,32 @@ fn left_out(row: &Row<'_, '_>) -> LeftOut {
     LeftOut { op: row.state.op.op.to_string(), why }
 }
 
-fn refuse(plan: &mut Plan, reason: &Reason) {
-    let fixes = reason.fixes.iter().map(crate::render::human::fix_line).collect();
-    refuse_as(plan, reason.id, reason.says.clone(), fixes);
-}
+/// Where no op was named and none can be built, or none with code for GPUs: what they all fail of. What can be built is noted.
+fn none_of(plan: &mut Plan, rows: &[Row<'_, '_>], accelerator: AcceleratorKind, list: Option<&Refusal>, findings: &[Finding]) {
+    // What DeepSpeed's own list would meet is not the cause where no list is there at all.
+    const ARCHS: &[&str] = &["nvcc-dropped-arch", "arch-list-unset-no-gpu", "arch-list-malformed", "gpu-too-old-for-software"];
 
-fn refuse_as(plan: &mut Plan, id: &'static str, says: String, fixes: Vec<String>) {
-    if !plan.refused.iter().any(|known| known.id == id && known.says == says) {
-        plan.refused.push(Refusal { id, says, fixes });
+    let real: Vec<&Row<'_, '_>> = rows.iter().filter(|row| row.state.build.is_some_and(|build| build.cpp + build.cu > 0)).collect();
+    let kernels = |row: &&&Row<'_, '_>| accelerator == AcceleratorKind::Cpu || row.state.build.is_some_and(|build| build.cu > 0);
+    let meant: Vec<&Row<'_, '_>> = real.iter().filter(kernels).copied().collect();
+    let common = plan_refusal::common(&meant);
+    for reason in common.iter().filter(|reason| list.is_none() || !ARCHS.contains(&reason.id)) {
+        plan_refusal::add(plan, reason, findings);
+    }
+    if plan.refused.is_empty() && meant.iter().all(|row| row.prebuild.can == Can::No) {
+        plan.refused.extend(list.cloned());
+    }
+    let failing: Vec<&&Row<'_, '_>> = real.iter().filter(|row| row.prebuild.can != Can::Yes).collect();
+    if plan.refused.is_empty() && failing.len() == real.len() {
+        plan_refusal::add_words(plan, "ds-op-incompatible", "no op can be built here; `--why` says of each why".to_owned(), Vec::new());
+    }
+    if plan.refused.is_empty() && !failing.is_empty() {
+        let names: Vec<String> = failing.iter().map(|row| row.state.op.op.to_string()).collect();
+        plan.notes.push(format!(
+            "{} cannot be built here and {} left out; `--why` tells why",
+            join(&names),
+            if names.len() == 1 { "is" } else { "are" }
+        ));
     }
 }
 

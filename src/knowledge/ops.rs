@@ -96,6 +96,9 @@ impl Knowledge {
 
     /// The op of some release that a wrong name is nearest to: `async-io`, `fusedadam`.
     pub fn near_op(&self, name: &str) -> Option<&str> {
+        if name.len() < 3 {
+            return None;
+        }
         let name = name.to_ascii_lowercase().replace('-', "_");
         let best = self.ops.op.iter().map(|row| (near::edits(&name, &row.op), row.op.as_ref())).min()?;
         if best.0 <= 2 { Some(best.1) } else { None }

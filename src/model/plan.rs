@@ -2,13 +2,16 @@
 //!
 //! What is asked for is put into a copy of the facts and judged again, so that a plan is never printed for a build that would stop.
 
+mod front;
 mod jobs;
 
+pub use front::{Front, Lack, front, interpreter};
 pub use jobs::{Jobs, jobs};
 
 use super::arch_list::{self, Format, Item};
 use super::assume;
 use super::ops::{Can, OpState, Scene, Wish};
+use super::search;
 use crate::facts::raw::{HostPath, Raw};
 use crate::facts::snapshot::Snapshot;
 use crate::knowledge::Knowledge;
@@ -49,6 +52,11 @@ pub enum What {
         name: String,
         folder: HostPath,
     },
+    /// Behind all others.
+    Append {
+        name: String,
+        folder: HostPath,
+    },
     Run {
         argv: Vec<Word>,
     },
@@ -83,6 +91,14 @@ pub fn apply(facts: &mut Snapshot, line: &Line) {
                 value.push(":");
                 value.push(rest);
             }
+            facts.env.set(name, value);
+        }
+        What::Append { name, folder } => {
+            let mut value = facts.env.filled(name).map(ToOwned::to_owned).unwrap_or_default();
+            if !value.is_empty() {
+                value.push(":");
+            }
+            value.push(&folder.0);
             facts.env.set(name, value);
         }
         What::Run { .. } => {}
@@ -123,6 +139,24 @@ pub fn choose<'a>(scene: &Scene<'a>, states: &[OpState<'a>], ask: &Ask, can: &dy
         }
     }
     Ok(chosen)
+}
+
+/// Whether an op is named that only the CUDA set has, whatever the accelerator here.
+///
+/// # Errors
+/// As [`choose`], for a name that neither set has.
+pub fn cuda_only(scene: &Scene<'_>, names: &[String]) -> Result<bool, String> {
+    let has = |kind, name: &str| scene.know.deepspeed_ops(&scene.deepspeed.version, kind).any(|op| op.op == name);
+    let mut only = false;
+    for name in names.iter().filter(|name| *name != "all") {
+        let (cuda, cpu) = (has(AcceleratorKind::Cuda, name), has(AcceleratorKind::Cpu, name));
+        if !cuda && !cpu {
+            return Err(unknown(scene, name));
+        }
+        // An accelerator that is named is meant, and `choose` says that its set has no such op.
+        only |= cuda && !cpu && !(scene.said && scene.accelerator == AcceleratorKind::Cpu);
+    }
+    Ok(only)
 }
 
 fn unknown(scene: &Scene<'_>, name: &str) -> String {
@@ -187,35 +221,51 @@ pub fn list(items: &[Item]) -> Line {
     Line::set("TORCH_CUDA_ARCH_LIST", arch_list::print(items, Format::List), "what the ops are compiled for")
 }
 
+/// ninja where it is here, behind everything else: the plan may run in another shell, and without it one file is compiled after another.
+pub fn ninja(facts: &Snapshot) -> Option<Line> {
+    let hit = search::starts(facts, "ninja")?;
+    let folder = HostPath::new(hit.program.path.parent()?);
+    let usual = ["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|usual| *folder.0 == *Path::new(usual));
+    (!usual && folder.is_absolute()).then(|| Line::new(What::Append { name: "PATH".to_owned(), folder }, "ninja is there"))
+}
+
 /// The commands, once the environment is set.
-pub fn commands(scene: &Scene<'_>, ask: &Ask) -> Vec<Line> {
+pub fn commands(scene: &Scene<'_>, ask: &Ask, front: Front) -> Vec<Line> {
     let version = &scene.deepspeed.version;
-    let python = scene.python.map_or_else(|| "python3".to_owned(), |python| python.path.to_string());
+    let python = interpreter(scene);
+    let plain = |words: &[&str]| words.iter().map(|word| Word::Plain((*word).to_owned())).collect::<Vec<_>>();
     let what = match &ask.source {
         Some(folder) => folder.to_string(),
         None => format!("deepspeed=={version}"),
     };
-    let plain = |words: &[&str]| words.iter().map(|word| Word::Plain((*word).to_owned())).collect::<Vec<_>>();
-    let mut wheel = plain(&[&python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir"]);
-    if ask.source.is_none() {
-        wheel.extend(plain(&["--no-binary", "deepspeed"]));
-    }
-    wheel.extend(plain(&["--wheel-dir", "dist", &what]));
-    let mut lines = vec![Line::new(
-        What::Run { argv: wheel },
-        "without isolation, so that setup.py finds torch; without pip's cache, which keeps wheels of other settings",
-    )];
-    if !ask.wheel {
-        let number = version.text.split('+').next().unwrap_or_default();
-        let mut install = plain(&[&python, "-m", "pip", "install"]);
-        let there = scene.python.is_some_and(|python| python.package("deepspeed").is_some());
-        if there {
-            install.extend(plain(&["--no-deps", "--force-reinstall"]));
+    let mut lines = Vec::new();
+    if front == Front::Build {
+        let argv = plain(&[&python, "-m", "build", "--wheel", "--no-isolation", "--outdir", "dist", &what]);
+        lines.push(Line::new(What::Run { argv }, "without isolation, so that setup.py finds torch"));
+    } else {
+        let mut argv = plain(&[&python, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-cache-dir"]);
+        if ask.source.is_none() {
+            argv.extend(plain(&["--no-binary", "deepspeed"]));
         }
-        install.push(Word::Pattern(format!("dist/deepspeed-{number}*.whl")));
+        argv.extend(plain(&["--wheel-dir", "dist", &what]));
+        let why = "without isolation, so that setup.py finds torch; without pip's cache, which keeps wheels of other settings";
+        lines.push(Line::new(What::Run { argv }, why));
+    }
+    if !ask.wheel {
+        let there = scene.python.is_some_and(|python| python.package("deepspeed").is_some());
+        let mut argv = match front {
+            Front::Pip => plain(&[&python, "-m", "pip", "install"]),
+            Front::Build => plain(&["uv", "pip", "install", "--python", &python]),
+        };
+        if there {
+            argv.extend(plain(&["--no-deps", if front == Front::Pip { "--force-reinstall" } else { "--reinstall" }]));
+        }
+        // A release's text may hold anything where a source tree says it, and a pattern cannot be quoted.
+        let number: String = version.text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '.').collect();
+        argv.push(Word::Pattern(format!("dist/deepspeed-{number}*.whl")));
         let why =
             if there { "in the place of the DeepSpeed that is installed; its dependencies are there" } else { "with its dependencies" };
-        lines.push(Line::new(What::Run { argv: install }, why));
+        lines.push(Line::new(What::Run { argv }, why));
     }
     lines
 }

@@ -2,12 +2,12 @@
 
 use super::human::fix_line;
 use crate::checks::Case;
-use crate::checks::ops_report::{Reason, Row, Way, compatible};
+use crate::checks::ops_report::{Came, Reason, Row, Way, compatible};
 use crate::facts::probe::{OpTrial, Probe};
 use crate::knowledge::schema::deepspeed::AcceleratorKind;
 use crate::model::arch_list::{self, Format, Item};
 use crate::model::assume::is_assumed;
-use crate::model::ops::{Can, Installed, Scene, Wish};
+use crate::model::ops::{Can, Scene, Wish};
 use crate::text::{clean, count, join};
 use serde::Serialize;
 
@@ -52,11 +52,11 @@ fn list(items: &[Item]) -> String {
 }
 
 fn installed(row: &Row<'_, '_>) -> &'static str {
-    match row.state.installed {
-        Installed::No => "no",
-        Installed::Yes => "yes",
-        Installed::Invalid(_) => "invalid",
-        Installed::Unknown(_) => "unknown",
+    match row.installed {
+        Came::No => "no",
+        Came::Yes => "yes",
+        Came::Invalid => "invalid",
+        Came::Unknown => "unknown",
     }
 }
 
@@ -202,7 +202,7 @@ pub fn summary(view: &View<'_, '_, '_>) -> String {
         "{} of DeepSpeed {}: {} installed, {} can be pre-built, {} built at first use",
         count(view.rows.len(), "op"),
         view.scene.deepspeed.version,
-        with(&|row| row.state.installed == Installed::Yes),
+        with(&|row| row.installed == Came::Yes),
         with(&|row| row.prebuild.can == Can::Yes),
         with(&|row| row.jit.can == Can::Yes),
     )

@@ -106,6 +106,13 @@ fn statement(what: &What) -> Vec<u8> {
             let tail = format!("\"${{{name}:+:${name}}}\"");
             [set(name, folder.as_os_str().as_bytes()), tail.into_bytes()].concat()
         }
+        What::Append { name, folder } => [
+            b"export ".as_slice(),
+            name.as_bytes(),
+            format!("=\"${{{name}:+${name}:}}\"").as_bytes(),
+            &shell::quote_sh(folder.as_os_str().as_bytes()),
+        ]
+        .concat(),
         What::Run { argv } => {
             let words: Vec<Vec<u8>> = argv
                 .iter()
@@ -121,7 +128,7 @@ fn statement(what: &What) -> Vec<u8> {
 
 #[derive(Serialize)]
 struct JsonLine {
-    /// `set`, `unset`, `prepend`, `run`
+    /// `set`, `unset`, `prepend`, `append`, `run`
     action: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -140,6 +147,9 @@ impl From<&Line> for JsonLine {
             What::Unset { name } => Self { action: "unset", name: Some(name.clone()), ..base },
             What::Prepend { name, folder } => {
                 Self { action: "prepend", name: Some(name.clone()), value: Some(Raw(folder.0.clone().into_os_string())), ..base }
+            }
+            What::Append { name, folder } => {
+                Self { action: "append", name: Some(name.clone()), value: Some(Raw(folder.0.clone().into_os_string())), ..base }
             }
             What::Run { argv } => {
                 let argv = argv.iter().map(|word| match word {

@@ -32,6 +32,7 @@ mod old_snapshots;
 mod ops;
 mod ops_plan;
 mod overlay;
+mod plan;
 mod probe;
 mod triage;
 mod triage_score;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
     trials.extend(ops::trials());
     trials.extend(ops_plan::trials());
     trials.extend(overlay::trials());
+    trials.extend(plan::trials());
     trials.extend(probe::trials());
     trials.extend(triage::trials());
     trials.extend(triage_score::trials());

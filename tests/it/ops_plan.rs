@@ -69,10 +69,13 @@ fn bad_input() {
             "has no op `sparse_attn`",
         ),
         (&["plan", "--deepspeed", "0.19.8", "--gpu", "h1000"], "h1000"),
+        (&["plan", "--deepspeed", "0.19.8", "--ops", "all,fusedadam"], "near it: fused_adam"),
+        (&["plan", "--deepspeed", "0.19.8", "--ops", ""], "there is no op ``; `ds-doctor ops` lists them"),
     ] {
         let out = Doctor::new([]).args(args).run();
         assert_eq!(out.code, Some(2), "{args:?}: {}{}", out.stdout, out.stderr);
-        assert!(out.stderr.contains(words) && out.stdout.is_empty(), "{args:?}: {}", out.stderr);
+        let shell = if args[0] == "plan" { "exit 2\n" } else { "" };
+        assert!(out.stderr.contains(words) && out.stdout == shell, "{args:?}: {}", out.stderr);
     }
 }
 

@@ -77,6 +77,8 @@ pub fn outside(scene: &Scene<'_>, op: &Op, build: &OpBuild, path: BuildPath) -> 
         if let Some(folder) = place {
             obstacle = obstacle.seen("there", listed, Some(&folder), "on no include path");
             obstacle.helps = Some(("CPATH", folder));
+        } else {
+            obstacle = obstacle.seen("looked for", names.join(" "), None, "include path");
         }
         found.push(Ok(Some(obstacle)));
     }
