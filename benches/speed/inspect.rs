@@ -40,7 +40,7 @@ fn torch(doctor: &Path, site: &Path, python: Option<&Path>, cuobjdump: Option<&P
     }
     report(&subject("inspect --list site-packages", doctor, &["inspect", "--list", all], &[], 10));
     let Some(cuobjdump) = cuobjdump else { return println!("skipped: cuobjdump: $DS_DOCTOR_LAB holds no device-code") };
-    // The best of three: it takes seconds and gigabytes.
+    // It takes seconds and gigabytes.
     let other = report(&subject("cuobjdump -lelf libtorch_cuda.so", cuobjdump, &["-lelf", path], &[], 3));
     report(&subject("cuobjdump -all -lelf -lptx libtorch_cuda.so", cuobjdump, &["-all", "-lelf", "-lptx", path], &[], 1));
     if let (Some(list), Some(other)) = (list, other) {
