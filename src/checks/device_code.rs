@@ -94,7 +94,7 @@ fn is_kept(case: &Case<'_>, gpu: Capability) -> bool {
 }
 
 /// The CUDA level of the driver, where it is known.
-fn driver_level(case: &Case<'_>) -> Option<CudaVersion> {
+pub(super) fn driver_level(case: &Case<'_>) -> Option<CudaVersion> {
     driver_release::level(case, case.facts.gpu.driver.value()?).1
 }
 
@@ -167,7 +167,7 @@ fn ptx_too_new(case: &Case<'_>) -> Judgement {
 }
 
 /// `sm_80 sm_90 compute_90 (PTX 8.4)`
-fn targets(code: &DeviceCode) -> String {
+pub(super) fn targets(code: &DeviceCode) -> String {
     let words: Vec<String> = code.targets.iter().filter(|(_, held)| held.containers > 0).map(|(target, _)| target.to_string()).collect();
     let isa = code.isa().map(|isa| format!(" (PTX {isa})")).unwrap_or_default();
     format!("{}{isa}", words.join(" "))

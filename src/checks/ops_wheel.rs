@@ -1,14 +1,17 @@
 //! A DeepSpeed wheel against what it was planned for: its ops, their archs, and the machine that it is meant for.
 
 use super::Case;
+use super::device_code::{driver_level, targets};
+use super::gpu::{kinds, name};
 use crate::facts::inspect::{Binary, Wheel};
 use crate::facts::torch::InstalledOps;
 use crate::finding::{Evidence, Finding, Fix};
 use crate::knowledge::schema::deepspeed::AcceleratorKind;
 use crate::knowledge::schema::ops::{Op, OpBuild};
 use crate::model::arch_list::{Format, Item, filter, print};
-use crate::model::device_code::lacking;
+use crate::model::device_code::{Reason, Runs, lacking, runs_on};
 use crate::model::inspect::fits_python;
+use crate::model::symbols::{Owner, cxx11_abi, owner, shown as shown_symbol};
 use crate::text::join;
 use crate::version::Dotted;
 
@@ -30,7 +33,14 @@ pub fn findings(wheel: &Wheel, built: &InstalledOps, expected: &Expected<'_>, ta
         let binary = wheel.binaries.iter().find(|binary| binary.member.as_deref().is_some_and(|member| is_module(member, &module)));
         let noted = built.ops.get(op.op.as_ref()) == Some(&true);
         match binary {
-            Some(binary) if noted => found.extend(archs(op, know.op_build(op, expected.version), binary, expected, know)),
+            Some(binary) if noted => {
+                let short = archs(op, know.op_build(op, expected.version), binary, expected, know);
+                // Without a target this machine is it, and the GPUs that are asked for may be others'.
+                if short.is_none() && build.is_some() {
+                    found.extend(gpus(op, binary, target));
+                }
+                found.extend(short);
+            }
             _ => found.push(lacks(wheel, op, noted, &module)),
         }
     }
@@ -102,6 +112,40 @@ fn archs(
     )
 }
 
+/// The GPUs of the target.
+fn gpus(op: &Op, binary: &Binary, target: &Case<'_>) -> Vec<Finding> {
+    let (Ok(kinds), Some(code)) = (kinds(target), binary.device_code.value()) else { return Vec::new() };
+    let level = driver_level(target);
+    let mut found = Vec::new();
+    for (capability, device) in kinds {
+        let Runs::No(reason) = runs_on(target.know, code, capability, level) else { continue };
+        let (id, what, then) = match reason {
+            Reason::PtxTooNew(isa) => {
+                ("ptx-newer-than-driver", format!("has only PTX {isa} for"), "the provided PTX was compiled with an unsupported toolchain")
+            }
+            Reason::NoCode => ("no-kernel-image", "has no code for".to_owned(), "no kernel image is available for execution on the device"),
+        };
+        let gpu = name(device);
+        found.push(
+            Finding::error(id, format!("{} of the wheel {what} the target's {gpu} ({capability})", op.op))
+                .about(format!("{} {capability}", op.op))
+                .seen(Evidence::new("holds", targets(code)).at(&binary.path).said_by(binary.member.clone().unwrap_or_default()))
+                .seen(Evidence::new("GPU", format!("{gpu}, {capability}")))
+                .then(format!("its first kernel stops there with `{then}`"))
+                .fix(Fix::advice(format!("build again with {capability} in TORCH_CUDA_ARCH_LIST"))),
+        );
+    }
+    found
+}
+
+/// The C++ ABI that the wheel's modules want of torch, by the first symbol that shows one.
+fn abi(wheel: &Wheel) -> Option<(bool, &Binary, String)> {
+    wheel.binaries.iter().find_map(|binary| {
+        let wanted = binary.imports.value()?.iter().filter(|symbol| owner(&symbol.name) == Owner::Torch);
+        wanted.filter_map(|symbol| Some((cxx11_abi(&symbol.name)?, binary, shown_symbol(&symbol.name)))).next()
+    })
+}
+
 /// torch, CUDA, Python, accelerator, glibc.
 fn fits(wheel: &Wheel, built: &InstalledOps, expected: &Expected<'_>, target: &Case<'_>) -> Vec<Finding> {
     const ID: &str = "wheel-torch-mismatch";
@@ -141,6 +185,22 @@ fn fits(wheel: &Wheel, built: &InstalledOps, expected: &Expected<'_>, target: &C
                     .then("loading an op stops with `CUDA version mismatch!`"),
             );
         }
+    }
+    if let (Ok(Some(torch)), Some((theirs, binary, symbol))) = (target.torch(), abi(wheel))
+        && let Some(own) = torch.cxx11_abi.value().filter(|own| **own != theirs)
+    {
+        let word = |new: bool| if new { "the C++11 ABI" } else { "the older C++ ABI" };
+        found.push(
+            Finding::error(
+                "cxx11-abi-mismatch",
+                format!("the wheel was built with {}, and the target's torch has {}", word(theirs), word(*own)),
+            )
+            .about("abi")
+            .seen(Evidence::new("wants", symbol).at(&binary.path).said_by(binary.member.clone().unwrap_or_default()))
+            .seen(super::torch::shown(torch))
+            .then("loading an op stops with `undefined symbol`")
+            .fix(Fix::advice("build beside a torch of the same source as the target's (PyPI, conda, a container)")),
+        );
     }
     if let Ok(Some(python)) = target.python()
         && fits_python(wheel, python) == Some(false)
@@ -216,10 +276,13 @@ fn processor(expected: &Expected<'_>, build: &Case<'_>, target: &Case<'_>) -> Ve
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
+    use super::super::sample::{healthy, python};
     use super::*;
     use crate::checks::Purpose;
+    use crate::facts::device_code::{ContainerGroup, DeviceCode, Role};
+    use crate::facts::gpu::Device;
     use crate::facts::host::Cpu;
-    use crate::facts::inspect::WheelName;
+    use crate::facts::inspect::{Wanted, WheelName};
     use crate::facts::observed::Observed;
     use crate::facts::snapshot::Snapshot;
     use crate::knowledge::Knowledge;
@@ -259,6 +322,52 @@ mod tests {
     fn binary() -> Binary {
         serde_json::from_value(serde_json::json!({ "path": "/w.whl", "size": 1, "form": "library", "device_code": { "state": "absent" } }))
             .unwrap()
+    }
+
+    /// A wheel with fused_adam for 8.0 that was built for this ABI, against a target.
+    fn on_target(target: &str, change: &dyn Fn(&mut Snapshot)) -> Vec<Finding> {
+        let know = Knowledge::embedded();
+        let version: Dotted = "0.19.8".parse().unwrap();
+        let op = know.deepspeed_ops(&version, AcceleratorKind::Cuda).find(|op| op.op == "fused_adam").unwrap();
+        let mut code = DeviceCode::default();
+        let targets = target.split(' ').map(|word| word.parse().unwrap()).collect();
+        code.add_groups([ContainerGroup { role: Role::Whole, targets, isa: Some("8.7".parse().unwrap()), containers: 1 }]);
+        let symbol = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE".to_owned();
+        let wheel = Wheel {
+            binaries: vec![Binary {
+                member: Some("deepspeed/ops/adam/fused_adam_op.cpython-311-x86_64-linux-gnu.so".to_owned()),
+                device_code: Observed::seen(code),
+                imports: Observed::seen(vec![Wanted { name: symbol, weak: false }]),
+                ..binary()
+            }],
+            ..Wheel::default()
+        };
+        let built = InstalledOps { ops: [("fused_adam".to_owned(), true)].into(), ..InstalledOps::default() };
+        let mut facts = healthy();
+        change(&mut facts);
+        let case = Case::new(&facts, &know, Purpose::Run, &[]);
+        let expected = Expected { version: &version, accelerator: AcceleratorKind::Cuda, ops: &[op], archs: &[Item::plain(8, 0)] };
+        findings(&wheel, &built, &expected, &case, Some(&case))
+    }
+
+    #[test]
+    fn the_gpus_and_the_abi_of_the_target() {
+        let with = |capability: &str| {
+            let capability = capability.parse().unwrap();
+            move |facts: &mut Snapshot| {
+                facts.gpu.devices = Observed::seen(vec![Device { capability: Some(capability), ..Device::default() }]);
+                python(facts).torch.value_mut().unwrap().cxx11_abi = Observed::seen(true);
+            }
+        };
+        assert_eq!(names(&on_target("sm_80", &with("8.0"))), [""; 0]);
+        assert_eq!(names(&on_target("sm_80", &with("8.6"))), [""; 0], "the same major capability");
+        assert_eq!(names(&on_target("sm_80", &with("9.0"))), ["no-kernel-image"]);
+        assert_eq!(names(&on_target("sm_80 compute_80", &with("9.0"))), [""; 0], "the driver's level is not known");
+        let old = |facts: &mut Snapshot| {
+            with("8.0")(facts);
+            python(facts).torch.value_mut().unwrap().cxx11_abi = Observed::seen(false);
+        };
+        assert_eq!(names(&on_target("sm_80", &old)), ["cxx11-abi-mismatch"]);
     }
 
     #[test]
