@@ -168,6 +168,7 @@ fn write() -> Result<(), String> {
     write_tables!(out, body, ops: ops::OpTables { op, flags, build, gate, part, header, torch_header, library, broken_op, order, cost, builder_files });
     write_tables!(out, body, environment: host::EnvironmentTables { variable });
     write_tables!(out, body, packages: host::PackageTables { distribution, package, gcc_offer });
+    write_tables!(out, body, languages: languages::LanguageTables { phrase });
     write_signatures(&mut out, &mut body)?;
     let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
     fs::write(Path::new(&folder).join("tables.rs"), out.statics + &body).map_err(|e| e.to_string())

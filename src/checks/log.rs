@@ -1,13 +1,13 @@
 //! What logs say, under the ids that the facts alone would have led to: causes first, what follows from them folded under them.
 
+use super::log_facts::{Caught, sharpen};
 use super::log_fixes::page_fixes;
 use super::{Case, Judged, fold, judge};
 use crate::facts::log::{Log, Sighting};
 use crate::finding::{Confidence, Evidence, Finding, Location, ProblemId, Severity};
 use crate::knowledge::Knowledge;
-use crate::knowledge::schema::signatures::{Kind, Reading, Signature, Trust, reading};
+use crate::knowledge::schema::signatures::{Kind, Signature, Trust};
 use crate::text::clean;
-use crate::version::Target;
 use std::collections::BTreeMap;
 
 /// Causes of a rank above this one count only where no other is there.
@@ -62,7 +62,9 @@ fn join(known: &mut Finding, shown: Finding) {
     known.severity = known.severity.max(shown.severity);
     known.location = shown.location;
     let facts = std::mem::replace(&mut known.evidence, shown.evidence);
-    known.evidence.extend(facts);
+    let log = known.evidence.clone();
+    let said = |one: &Evidence| log.iter().any(|other| other.what == one.what && other.value == one.value && other.path == one.path);
+    known.evidence.extend(facts.into_iter().filter(|one| !said(one)).collect::<Vec<_>>());
     known.folded.extend(shown.folded);
     if known.fixes.is_empty() {
         known.fixes = shown.fixes;
@@ -159,7 +161,7 @@ fn exact(case: &Case<'_>, id: ProblemId, sighting: &Sighting) -> ProblemId {
     if id != "nvcc-dropped-arch" {
         return id;
     }
-    let Some(arch) = arch(sighting) else { return id };
+    let Some(arch) = Caught(&sighting.captures).arch() else { return id };
     let newest = case.nvcc().ok().flatten().and_then(|nvcc| nvcc.targets.iter().map(|target| target.capability).max());
     let newer = match (newest, case.know.arch(arch.capability)) {
         (Some(newest), _) => arch.capability > newest,
@@ -170,20 +172,13 @@ fn exact(case: &Case<'_>, id: ProblemId, sighting: &Sighting) -> ProblemId {
     if newer { "nvcc-too-old-for-gpu" } else { id }
 }
 
-fn arch(sighting: &Sighting) -> Option<Target> {
-    sighting.captures.iter().find_map(|(name, text)| match reading(name, text) {
-        Ok(Some(Reading::Arch(target))) => Some(target),
-        Ok(Some(Reading::Capability(capability))) => Some(Target { capability, suffix: None }),
-        _ => None,
-    })
-}
-
 fn cause(case: &Case<'_>, one: &Seen<'_>) -> Finding {
     let mut finding = Finding::new(one.id, severity(case.know, one.id), says(one)).seen(evidence(one));
     if one.signature.confidence() == Trust::Likely {
         finding.confidence = Confidence::Likely;
     }
-    if let Some(arch) = arch(one.sighting)
+    let caught = Caught(&one.sighting.captures);
+    if let Some(arch) = caught.arch()
         && let Some(row) = case.know.arch(arch.capability)
     {
         let since =
@@ -191,7 +186,9 @@ fn cause(case: &Case<'_>, one: &Seen<'_>) -> Finding {
         finding = finding.seen(Evidence::new(arch.compute(), format!("{} ({since})", row.name)).said_by("table of architectures"));
     }
     finding.location = Some(location(one));
-    finding.fixes = page_fixes(case.know, one.id);
+    let (here, fixes) = sharpen(case, one.id, &caught);
+    finding.evidence.extend(here);
+    finding.fixes = if fixes.is_empty() { page_fixes(case.know, one.id) } else { fixes };
     finding
 }
 

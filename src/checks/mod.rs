@@ -32,6 +32,7 @@ mod loader_order;
 mod loader_path;
 mod loader_versions;
 pub mod log;
+mod log_facts;
 mod log_fixes;
 mod lookup;
 mod nccl;

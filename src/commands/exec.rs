@@ -16,7 +16,7 @@ use anstream::AutoStream;
 use exec_stream::{Channel, Stream};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use std::ffi::OsStr;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -36,7 +36,7 @@ pub fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
     let (out, err) = (Channel::new(Stream::Output)?, Channel::new(Stream::Error)?);
     let terminal = Terminal::now();
     // Before the child is there, so that no signal is missed; what this run was started to ignore (`nohup`) stays ignored.
-    let wanted = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH];
+    let wanted = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
     let mut signals = Signals::new(wanted.into_iter().filter(|signal| ignored() & (1 << (signal - 1)) == 0))?;
     let mut command = Command::new(program);
     command.args(rest).stdout(out.child()?).stderr(err.child()?);
@@ -56,7 +56,8 @@ pub fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
         let sizes = [out.size_follower(), err.size_follower()];
         scope.spawn(move || {
             for signal in signals.forever() {
-                if signal == SIGWINCH {
+                // While we were stopped the terminal told its new size to others.
+                if [SIGWINCH, SIGCONT].contains(&signal) {
                     sizes.iter().flatten().for_each(exec_stream::SizeFollower::follow);
                 }
                 pass_on(pid, signal);

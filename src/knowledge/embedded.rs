@@ -4,6 +4,7 @@ use super::schema::cuda::*;
 use super::schema::deepspeed::*;
 use super::schema::gpus::*;
 use super::schema::host::*;
+use super::schema::languages::*;
 use super::schema::ops::*;
 use super::schema::signatures::*;
 use super::schema::torch::*;

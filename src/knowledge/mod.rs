@@ -42,6 +42,7 @@ use schema::cuda::CudaTables;
 use schema::deepspeed::DeepSpeedTables;
 use schema::gpus::GpuTables;
 use schema::host::{EnvironmentTables, PackageTables};
+use schema::languages::LanguageTables;
 use schema::ops::OpTables;
 use schema::signatures::SignatureTables;
 use schema::torch::TorchTables;
@@ -59,6 +60,7 @@ pub struct Knowledge {
     pub ops: OpTables,
     pub environment: EnvironmentTables,
     pub packages: PackageTables,
+    pub languages: LanguageTables,
     /// All files of `rules/signatures` in one; `signatures.toml` in a `--rules-dir`.
     pub signatures: SignatureTables,
 }
@@ -74,6 +76,7 @@ impl Knowledge {
             ops: embedded::ops(),
             environment: embedded::environment(),
             packages: embedded::packages(),
+            languages: embedded::languages(),
             signatures: embedded::signatures(),
         }
     }
@@ -93,6 +96,7 @@ impl Knowledge {
                 OpTables::FILE => lay_over(&mut all.ops, name, text)?,
                 EnvironmentTables::FILE => lay_over(&mut all.environment, name, text)?,
                 PackageTables::FILE => lay_over(&mut all.packages, name, text)?,
+                LanguageTables::FILE => lay_over(&mut all.languages, name, text)?,
                 SignatureTables::FILE => lay_over(&mut all.signatures, name, text)?,
                 _ => {
                     let why = format!("no table has this name; there are {}", Self::FILES.join(", "));
@@ -119,6 +123,7 @@ impl Knowledge {
         DeepSpeedTables::FILE,
         EnvironmentTables::FILE,
         GpuTables::FILE,
+        LanguageTables::FILE,
         OpTables::FILE,
         PackageTables::FILE,
         SignatureTables::FILE,
@@ -127,8 +132,17 @@ impl Knowledge {
 
     /// The month in which the newest row was checked: `2026-11`.
     pub fn date(&self) -> &str {
-        let tables: [&dyn Dated; 8] =
-            [&self.cuda, &self.gpus, &self.torch, &self.deepspeed, &self.ops, &self.environment, &self.packages, &self.signatures];
+        let tables: [&dyn Dated; 9] = [
+            &self.cuda,
+            &self.gpus,
+            &self.torch,
+            &self.deepspeed,
+            &self.ops,
+            &self.environment,
+            &self.packages,
+            &self.languages,
+            &self.signatures,
+        ];
         tables.into_iter().filter_map(Dated::date).max().unwrap_or_default()
     }
 }

@@ -62,6 +62,8 @@ const WORDS: &[&str] = &[
     "failed to solve",
 ];
 
+/// Of a longer line no more is looked at.
+const LONG: usize = 12 << 10;
 /// What is kept of a line.
 const SHOWN: usize = 1 << 10;
 
@@ -78,20 +80,50 @@ impl Errors {
         WORDS
     }
 
-    /// Keeps the line where it is the first of its tool.
-    pub fn look(&self, line: &[u8], number: usize, into: &mut Vec<ErrorLine>) {
+    /// Keeps the line where it is the first of its tool. `read`: the same in English.
+    pub fn look(&self, read: &[u8], line: &[u8], number: usize, into: &mut Vec<ErrorLine>) {
         // setup.py asks git for a commit, and goes on without.
-        if memchr::memmem::find(line, b"fatal: not a git repository").is_some() {
+        if memchr::memmem::find(read, b"fatal: not a git repository").is_some() {
             return;
         }
         let patterns =
             self.patterns.get_or_init(|| LIKE.iter().map(|(_, pattern)| RegexBuilder::new(pattern).unicode(false).build().ok()).collect());
-        let matches = |pattern: &Option<Regex>| pattern.as_ref().is_some_and(|pattern| pattern.is_match(line));
+        let matches = |pattern: &Option<Regex>| pattern.as_ref().is_some_and(|pattern| pattern.is_match(read));
         let Some(depth) = patterns.iter().position(matches) else { return };
         let tool = LIKE.get(depth).map_or("other", |(tool, _)| tool);
         if !into.iter().any(|known| known.depth == depth) {
             let text = String::from_utf8_lossy(line.get(..line.len().min(SHOWN)).unwrap_or_default()).into_owned();
             into.push(ErrorLine { tool: tool.to_owned(), depth, line: number, text });
         }
+    }
+}
+
+/// The first line that tells of an error, whoever wrote it; else the last line that is not empty.
+pub fn first_error(output: &[u8]) -> String {
+    let lines = || output.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    let tells = |line: &&[u8]| {
+        let lower = line.get(..line.len().min(LONG)).unwrap_or_default().to_ascii_lowercase();
+        let has = |word: &str| memchr::memmem::find(&lower, word.as_bytes()).is_some();
+        ["error:", "error :", "fatal:", "fatal :", "fatal   :", "cannot find", "undefined reference", "undefined symbol", "not found"]
+            .into_iter()
+            .any(has)
+            || has("no such file")
+            || has("no space left")
+            || has("permission denied")
+            || has("killed")
+    };
+    let line = lines().find(tells).or_else(|| lines().next_back()).unwrap_or_default();
+    String::from_utf8_lossy(line.get(..line.len().min(2048)).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_error;
+
+    #[test]
+    fn first_errors() {
+        assert_eq!(first_error(b"note: x\na.cu(3): error: boom\nb.cu(4): error: more\n"), "a.cu(3): error: boom");
+        assert_eq!(first_error(b"collect2\n\n last words \n\n"), "last words");
+        assert_eq!(first_error(b""), "");
     }
 }

@@ -62,6 +62,11 @@ fn plain(line: &[u8], out: &mut Vec<u8>) {
                 out.push(b'"');
                 after
             }
+            // A blank that does not break, which French puts before colons.
+            (0xc2, [0xa0, after @ ..]) | (0xe2, [0x80, 0xaf, after @ ..]) => {
+                out.push(b' ');
+                after
+            }
             (b'\t', _) => {
                 out.push(b' ');
                 after

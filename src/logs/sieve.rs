@@ -71,6 +71,10 @@ impl Sieve {
     /// A word that has its four bytes here.
     fn at(&self, text: &[u8], at: usize) -> Option<(usize, usize)> {
         let here = gram(text, at)?;
+        let (byte, bit) = place(here);
+        if self.table.get(byte)? >> bit & 1 == 0 {
+            return None;
+        }
         let first = self.grams.partition_point(|(gram, ..)| *gram < here);
         let mut same = self.grams.get(first..)?.iter().take_while(|(gram, ..)| *gram == here);
         same.find_map(|(_, word, offset)| {

@@ -1,14 +1,15 @@
 //! `exec`: a command that runs in it notices nothing, and what it prints when it fails is read.
 
-use crate::util::{BINARY, Doctor, trial};
+use crate::util::{BINARY, Doctor, program, pty, trial, trial_with};
 use libtest_mimic::Trial;
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -21,6 +22,10 @@ pub fn trials() -> Vec<Trial> {
         trial("exec::a_reader_that_goes_away_ends_the_command", reader_gone),
         trial("exec::a_terminal_stays_a_terminal_and_a_pipe_a_pipe", terminals),
         trial("exec::megabytes_come_through_whole", much),
+        trial_with("exec::the_size_of_the_window_follows", program("setsid"), |setsid| window_size(&setsid)),
+        trial_with("exec::ctrl_z_and_fg", program("setsid"), |setsid| job_control(&setsid)),
+        trial_with("exec::ctrl_c_is_the_commands", program("setsid"), |setsid| keys(&setsid)),
+        trial_with("exec::the_modes_of_the_terminal_come_back", program("setsid"), |setsid| modes(&setsid)),
     ]
 }
 
@@ -93,15 +98,6 @@ fn much() {
     assert_eq!((out.stdout.len(), out.stderr.len()), (3_000_000, 3_000_000));
 }
 
-fn pty() -> (OwnedFd, OwnedFd) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let childs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    tcsetwinsize(&childs, Winsize { ws_row: 33, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
-    (ours, childs)
-}
-
 /// What the command finds where standard output is a terminal and standard error is not; and the other way round.
 fn terminals() {
     let script = "for n in 1 2; do test -t $n && echo tty$n >&2 || echo pipe$n >&2; done; stty size <&1 >&2";
@@ -132,4 +128,113 @@ fn seen(terminal: OwnedFd) -> String {
     let mut bytes = Vec::new();
     let _ = File::from(terminal).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A shell with job control on a terminal of its own.
+struct Shell {
+    screen: File,
+    child: Child,
+}
+
+impl Shell {
+    fn new(setsid: &PathBuf) -> Self {
+        let (ours, childs) = pty();
+        let end = || Stdio::from(childs.try_clone().unwrap());
+        let mut shell = Command::new(setsid);
+        // Who started these tests may have had us ignore Ctrl-C, and then the command would too.
+        shell.args(["-c", "-w", "/usr/bin/env", "--default-signal=INT,QUIT", "/bin/bash", "--norc", "--noprofile", "--noediting", "-i"]);
+        shell.env_clear().env("PATH", "/usr/bin:/bin").env("PS1", "PROMPT> ").env("TERM", "dumb").env("LC_ALL", "C").env("D", BINARY);
+        let child = shell.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let mut shell = Self { screen: File::from(ours), child };
+        shell.until("PROMPT> ");
+        shell
+    }
+
+    fn resize(&self, rows: u16, columns: u16) {
+        tcsetwinsize(&self.screen, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    }
+
+    fn keys(&mut self, keys: &str) {
+        self.screen.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// What the screen shows up to these words.
+    fn until(&mut self, words: &str) -> String {
+        let start = Instant::now();
+        let (mut text, mut block) = (String::new(), [0; 4096]);
+        while !text.contains(words) {
+            assert!(start.elapsed() < Duration::from_secs(20), "no `{words}` in {text:?}");
+            let mut fds = [PollFd::new(&self.screen, PollFlags::IN)];
+            if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 100_000_000 })).unwrap_or(0) > 0 {
+                let number = self.screen.read(&mut block).unwrap();
+                text.push_str(&String::from_utf8_lossy(&block[..number]));
+            }
+        }
+        text
+    }
+
+    /// What a line prints; the line itself is shown too.
+    fn run(&mut self, line: &str) -> String {
+        self.keys(&format!("{line}\n"));
+        self.until("PROMPT> ")
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `a''b`: the words of the command line are shown as they are typed, and are no answer.
+fn window_size(setsid: &PathBuf) {
+    let mut shell = Shell::new(setsid);
+    shell.keys(
+        "$D exec -- bash -c 'trap \"stty size <&1; echo cha\"\"nged\" WINCH; stty size <&1; echo rea\"\"dy; while :; do sleep 0.1; done'\n",
+    );
+    assert!(shell.until("ready").contains("33 77"));
+    shell.resize(44, 99);
+    assert!(shell.until("changed").contains("44 99"));
+}
+
+fn job_control(setsid: &PathBuf) {
+    let mut shell = Shell::new(setsid);
+    shell.keys("$D exec -- bash -c 'echo rea\"\"dy; sleep 2; stty size <&1; exit 3'\n");
+    shell.until("ready");
+    shell.keys("\x1a");
+    assert!(shell.until("PROMPT> ").contains("Stopped"));
+    // Nobody tells a stopped job that the window has changed.
+    shell.resize(50, 120);
+    assert!(shell.run("jobs").contains("Stopped"));
+    let on = shell.run("fg");
+    assert!(on.contains("50 120"), "{on:?}");
+    assert!(shell.run("echo code=$?").contains("code=3"));
+}
+
+fn keys(setsid: &PathBuf) {
+    let mut shell = Shell::new(setsid);
+    shell.keys("$D exec -- bash -c 'trap \"echo g\"\"ot; exit 9\" INT; echo rea\"\"dy; while :; do sleep 0.1; done'\n");
+    shell.until("ready");
+    shell.keys("\x03");
+    let out = shell.until("PROMPT> ");
+    // Once: the key reaches the command by itself, and we do not send it again.
+    assert_eq!(out.matches("got").count(), 1, "{out:?}");
+    assert!(shell.run("echo code=$?").contains("code=9"));
+    shell.keys("$D exec -- cat\n");
+    shell.keys("through\n");
+    shell.until("through\r\nthrough");
+    shell.keys("\x04");
+    shell.until("PROMPT> ");
+    assert!(shell.run("echo code=$?").contains("code=0"));
+}
+
+/// A command that is killed leaves the terminal as it found it; what one sets that ends by itself is its own will.
+fn modes(setsid: &PathBuf) {
+    let mut shell = Shell::new(setsid);
+    shell.run("$D exec -- bash -c 'stty raw -echo; kill -KILL $$'");
+    let modes = shell.run("stty -a");
+    assert!(modes.contains(" icanon") && modes.contains(" echo ") && !modes.contains("-opost"), "{modes:?}");
+    shell.run("$D exec -- stty -echonl -echok");
+    assert!(shell.run("stty -a").contains("-echok"));
 }

@@ -35,6 +35,7 @@ mod overlay;
 mod plan;
 mod probe;
 mod triage;
+mod triage_here;
 mod triage_score;
 mod util;
 mod visible;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
     trials.extend(plan::trials());
     trials.extend(probe::trials());
     trials.extend(triage::trials());
+    trials.extend(triage_here::trials());
     trials.extend(triage_score::trials());
     trials.extend(visible::trials());
     if !args.list {

@@ -1,11 +1,12 @@
 //! `triage` as a user meets it: logs in every wrapping, bad input, formats, logs and facts together, and silence on what went well.
 
-use crate::util::{Doctor, Output, trial};
+use crate::util::{BINARY, Doctor, Output, program, pty, trial, trial_with};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use libtest_mimic::Trial;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub fn trials() -> Vec<Trial> {
@@ -17,6 +18,9 @@ pub fn trials() -> Vec<Trial> {
         trial("triage::bad_input_is_told", bad_input),
         trial("triage::an_unknown_log_shows_the_innermost_error", unknown),
         trial("triage::a_line_without_end_is_read_in_pieces", long_line),
+        trial("triage::a_file_that_grows_is_judged_as_it_is", grows),
+        trial("triage::progress_is_for_terminals", progress),
+        trial_with("triage::a_log_that_may_not_be_read", program("setpriv"), |setpriv| not_permitted(&setpriv)),
         trial("triage::ctrl_c_gives_the_verdict_so_far", ctrl_c),
         trial("triage::control_characters_stay_out_of_the_terminal", control_characters),
         trial("triage::log_and_facts_are_judged_together", with_facts),
@@ -154,8 +158,16 @@ fn bad_input() {
     told("folder", None, "is a folder");
     told("program", Some(b"\x7fELF\x02\x01\x01\0\0"), "inspect");
     told("zeros", Some(&[0; 9000]), "no text");
-    told("archive.zip", Some(b"PK\x03\x04aaaaaaa"), "unzip");
-    told("broken.gz", Some(b"\x1f\x8b\x08\x00garbage"), "cannot read");
+    for (name, head, words) in [
+        ("archive.zip", &b"PK\x03\x04aaaaaaa"[..], "`unzip`"),
+        ("log.xz", b"\xfd7zXZ\0\0\x04", "`xz -d`"),
+        ("log.bz2", b"BZh91AY&SY", "`bunzip2`"),
+        ("log.7z", b"7z\xbc\xaf\x27\x1c", "`7z x`"),
+        ("broken.gz", b"\x1f\x8b\x08\x00garbage", "cannot read"),
+        ("broken.zst", b"\x28\xb5\x2f\xfdgarbage", "cannot read"),
+    ] {
+        told(name, Some(head), words);
+    }
     let mut cut = gzip(&[LINE.as_bytes(), b"\n", &noise(200_000)].concat());
     cut.truncate(cut.len() / 2);
     let path = folder.path().join("cut.gz");
@@ -201,10 +213,54 @@ fn long_line() {
     std::fs::write(&path, &bytes).unwrap();
     let out = Doctor::new(["triage", "--format", "json"]).arg(&path).run();
     assert_eq!(first(&out), known(LINKER, 1), "{}", out.stdout);
-    let limited =
-        Doctor::new([]).program("/bin/sh").args(["-c", "ulimit -v 200000; exec \"$0\" triage --format json \"$1\"", crate::util::BINARY]);
+    let limited = Doctor::new([]).program("/bin/sh").args(["-c", "ulimit -v 200000; exec \"$0\" triage --format json \"$1\"", BINARY]);
     let out = limited.arg(&path).run();
     assert_eq!(first(&out), known(LINKER, 1), "{}", out.stderr);
+}
+
+/// Somebody writes faster than it is read, and it ends all the same.
+fn grows() {
+    let script = format!(
+        "echo '{LINE}' > log; (while :; do echo 'one more line of a build that goes on'; done >> log) & p=$!; sleep 0.2; \"$0\" triage log; code=$?; kill $p; exit $code"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let run = Doctor::new([]).program("/bin/bash").args(["-c", &script, BINARY]).cwd(folder.path());
+    let out = run.timeout(std::time::Duration::from_secs(60)).run();
+    assert!(out.code == Some(0) && out.stdout.contains(LINKER), "{:?} {} {}", out.code, out.stdout, out.stderr);
+}
+
+/// Other users' logs are no crash. Root may read everything, so it is nobody who asks.
+fn not_permitted(setpriv: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret.log");
+    std::fs::write(&path, LINE).unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap();
+    let asked = if rustix::process::geteuid().is_root() {
+        Doctor::new([]).program(setpriv).args(["--reuid=65534", "--clear-groups", BINARY, "triage"])
+    } else {
+        Doctor::new(["triage"])
+    };
+    let out = asked.arg(&path).run();
+    assert!(out.code == Some(2) && out.stderr.contains("Permission denied") && out.stderr.contains("secret.log"), "{}", out.stderr);
+}
+
+/// One line that is written over, and gone at the end; nothing of it where standard error is no terminal.
+fn progress() {
+    let script = format!("(for n in 1 2 3 4 5 6 7 8; do echo 'building {LINE}'; sleep 0.6; done) | \"$0\" triage -");
+    let quiet = Doctor::new([]).program("/bin/bash").args(["-c", &script, BINARY]).run();
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+    let (ours, childs) = pty();
+    let mut shell = std::process::Command::new("/bin/bash");
+    shell.args(["-c", &script, BINARY]).stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped()).stderr(childs);
+    let out = shell.spawn().unwrap().wait_with_output().unwrap();
+    // Ours holds the other end too.
+    drop(shell);
+    let mut shown = Vec::new();
+    let _ = std::fs::File::from(ours).read_to_end(&mut shown);
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("\r\u{1b}[Kds-doctor: reading standard input, ") && shown.ends_with("\r\u{1b}[K"), "{shown:?}");
+    assert!(String::from_utf8_lossy(&out.stdout).contains(LINKER));
 }
 
 /// Standard input that never ends.
@@ -213,7 +269,7 @@ fn ctrl_c() {
         "set -m; mkfifo f; (echo '{LINE}'; exec sleep 30) > f & p=$!; \"$0\" triage - < f & d=$!; until grep -q 'SigCgt:.*[2367abef]$' /proc/$d/status; do sleep 0.1; done; sleep 1; kill -INT $d; wait $d; kill $p"
     );
     let start = std::time::Instant::now();
-    let out = Doctor::new([]).program("/bin/bash").args(["-c", &script, crate::util::BINARY]).run();
+    let out = Doctor::new([]).program("/bin/bash").args(["-c", &script, BINARY]).run();
     assert!(out.stdout.contains(LINKER) && out.stdout.contains("interrupted"), "{} {}", out.stdout, out.stderr);
     assert!(start.elapsed().as_secs() < 25);
 }

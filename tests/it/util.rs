@@ -1,8 +1,11 @@
 //! What every integration test needs: running the built binary in a clean environment, and skipping by name.
 
 use libtest_mimic::{Arguments, Trial};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -77,6 +80,16 @@ pub fn lab(part: &str) -> Result<PathBuf, String> {
 pub fn program(name: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|p| p.is_file()).ok_or(format!("no program `{name}`"))
+}
+
+/// A terminal of 33 lines of 77 columns: the end of who looks at it, and that of the program.
+pub fn pty() -> (OwnedFd, OwnedFd) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let childs = ioctl_tiocgptpeer(&ours, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    tcsetwinsize(&childs, Winsize { ws_row: 33, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    (ours, childs)
 }
 
 /// One run of the built binary. The environment is empty but for PATH, LC_ALL and a HOME of its own.

@@ -129,6 +129,7 @@ pub mod cuda;
 pub mod deepspeed;
 pub mod gpus;
 pub mod host;
+pub mod languages;
 pub mod load;
 pub mod ops;
 pub mod shape;

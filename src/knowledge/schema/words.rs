@@ -34,8 +34,17 @@ fn of(hir: &Hir) -> Option<Vec<String>> {
 /// The best word of each way in which a match can begin.
 fn beginnings(hir: &Hir) -> Option<Vec<String>> {
     let all = Extractor::new().kind(ExtractKind::Prefix).extract(hir);
-    let words: Option<Vec<String>> = all.literals()?.iter().map(|literal| longest(literal.as_bytes())).collect();
-    once(words?)
+    let words: Option<Vec<Vec<String>>> = all.literals()?.iter().map(|literal| best(literal.as_bytes())).collect();
+    once(words?.concat())
+}
+
+/// The longest word; `error:` where nothing better is there, which healthy output does not hold.
+fn best(literal: &[u8]) -> Option<Vec<String>> {
+    let word = longest(literal);
+    let common = word.as_ref().is_none_or(|word| rarity(word.as_bytes()) < SHORTEST);
+    let is_error = literal.windows(6).any(|part| part == b"rror: ");
+    // A colour may end right after the word.
+    if common && is_error { Some(["rror: ", "rror\u{1b}["].map(ToOwned::to_owned).into()) } else { word.map(|word| vec![word]) }
 }
 
 fn once(mut words: Vec<String>) -> Option<Vec<String>> {
@@ -44,8 +53,13 @@ fn once(mut words: Vec<String>) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
+/// The best word of a text that stands in a line as it is.
+pub fn longest_of(text: &str) -> Option<String> {
+    longest(text.as_bytes())
+}
+
 fn longest(literal: &[u8]) -> Option<String> {
-    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"_ .,+=/-()[]<>@".contains(byte);
+    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || !byte.is_ascii() || b"_ .,+=/-()[]<>@\\".contains(byte);
     let pieces = literal.split(|byte| !inside(byte)).map(trimmed).filter(|piece| piece.len() >= SHORTEST);
     let piece = pieces.max_by_key(|piece| rarity(piece))?;
     std::str::from_utf8(piece).ok().map(ToOwned::to_owned)
@@ -73,7 +87,6 @@ const COMMON: &[&str] = &[
     "include",
     "torch",
     "python",
-    "deepspeed",
     "nvidia",
     "cuda",
     "CUDA",
@@ -89,15 +102,41 @@ const COMMON: &[&str] = &[
     "Failed",
     "failed",
     "usr/",
+    "/lib",
+    "lib/",
+    "linux",
+    "gnu",
+    "command",
+    "Command",
+    "site-packages",
+    "deepspeed",
+    "eepspeed",
+    "op_builder",
+    "missing",
+    "require",
+    "setup.py",
+    "egg_info",
+    "where",
+    "which",
+    "compil",
+    "install",
+    "setuptools",
+    "bdist_wheel",
+    "triton",
+    "deprecated",
+    "expression",
+    "ninja",
 ];
 
-/// Its length, without the common words in it.
+/// Its length, without the common words in it; each of several that stand together counts a little.
 fn rarity(word: &[u8]) -> usize {
-    let mut text = String::from_utf8_lossy(word).into_owned();
-    for common in COMMON {
-        text = text.replace(common, "");
-    }
-    text.trim().len()
+    let text = String::from_utf8_lossy(word);
+    let several = text.trim().contains(' ');
+    let of = |part: &str| {
+        let rest = COMMON.iter().fold(part.to_owned(), |rest, common| rest.replace(common, ""));
+        if rest.is_empty() && several { 2 } else { rest.len() }
+    };
+    text.split_whitespace().map(of).sum()
 }
 
 #[cfg(test)]
@@ -117,6 +156,7 @@ mod tests {
         assert_eq!(words("(?:Cannot fork|Resource temporarily unavailable)"), ["Cannot fork", "Resource temporarily unavailable"]);
         assert_eq!(words("(?:undefined symbol: )?cuInit+"), ["cuInit"]);
         assert_eq!(words(r"\bcu(?:fft|fftXt|pti)\w*\.h"), ["cufft", "cufftXt", "cupti"]);
+        assert_eq!(words(r"/lib(?:64)?/gcc/\S+\(\d+\): error: "), ["rror\u{1b}[", "rror: "]);
     }
 
     #[test]
