@@ -109,6 +109,7 @@ const COMMON: &[&str] = &[
     "command",
     "Command",
     "site-packages",
+    "packages/",
     "deepspeed",
     "eepspeed",
     "op_builder",
