@@ -31,30 +31,39 @@ pub fn with_cause(case: &Case<'_>, binary: &Binary, mut found: Vec<Finding>) -> 
     if binary.member.is_some() || !found.iter().any(wrong) {
         return found;
     }
-    let Some(Ok(cache)) = cache(case).ok() else { return found };
+    let Ok(Ok(cache)) = cache(case) else { return found };
     // Only the first of an op's libraries is loaded by the next process.
     let is_loaded = |op: &&CachedOp| op.library().is_some_and(|library| op.path.join(&library.name) == binary.path);
     let Some(op) = cache.ops().find(is_loaded) else { return found };
-    match built_anew(&cache, op) {
-        Some(Some(why)) => found.iter_mut().filter(|finding| wrong(finding)).for_each(|finding| {
+    match next_load(&cache, op) {
+        Next::BuildsAnew(why) => found.iter_mut().filter(|finding| wrong(finding)).for_each(|finding| {
             finding.severity = Severity::Info;
             finding.consequence = format!("the next load builds `{}` anew, since {why}", op.name);
             finding.fixes.clear();
         }),
-        Some(None) => found.insert(0, stale(&cache, op)),
-        None => {}
+        Next::Keeps => found.insert(0, stale(&cache, op)),
+        Next::Unknown => {}
     }
     found
 }
 
-/// Whether ninja builds the op anew, and why; `None` where its file for ninja is not there.
-fn built_anew(cache: &Cache<'_>, op: &CachedOp) -> Option<Option<String>> {
-    let torch = op.torch_path.as_ref()?;
-    Some(match () {
-        () if *torch != cache.torch.path => Some(format!("it was built with the torch of `{torch}`")),
-        () if op.objects.iter().any(|object| object.outdated) => Some("a source of its is newer".to_owned()),
-        () => None,
-    })
+/// What ninja does with an op when it is loaded the next time.
+enum Next {
+    BuildsAnew(String),
+    Keeps,
+    /// Its file for ninja is not there.
+    Unknown,
+}
+
+fn next_load(cache: &Cache<'_>, op: &CachedOp) -> Next {
+    let Some(torch) = &op.torch_path else { return Next::Unknown };
+    if *torch != cache.torch.path {
+        return Next::BuildsAnew(format!("it was built with the torch of `{torch}`"));
+    }
+    if op.objects.iter().any(|object| object.outdated) {
+        return Next::BuildsAnew("a source of its is newer".to_owned());
+    }
+    Next::Keeps
 }
 
 fn stale(cache: &Cache<'_>, op: &CachedOp) -> Finding {

@@ -39,10 +39,9 @@ pub fn trials() -> Vec<Trial> {
 type Long = (&'static str, Result<(), String>, fn(()));
 
 /// What the lane `device-code` of `.ci/long` runs.
-fn long() -> [Long; 6] {
+fn long() -> [Long; 5] {
     [
         ("torch_whole", torch().map(drop), |()| torch().map(|(tools, folder)| on_torch(&tools, &folder, true)).unwrap()),
-        ("a_deepspeed_op", builder().map(drop), |()| on_deepspeed_op(&builder().unwrap())),
         ("every_target_of_cu135", compiler("cu135").map(drop), |()| every_target(&compiler("cu135").unwrap())),
         ("every_form_of_cu135", compiler("cu135").map(drop), |()| every_form(&compiler("cu135").unwrap())),
         ("every_target_of_cu130", compiler("cu130").map(drop), |()| every_target(&compiler("cu130").unwrap())),
@@ -156,36 +155,6 @@ fn on_wheel(tools: &Tools) {
     let out = run(&["--expect", "8.0;10.0"]);
     assert_eq!(out.code, Some(1), "{}", out.stdout);
     assert!(out.stdout.contains("libbitsandbytes_cuda118.so` of") && !out.stdout.contains("cuda130.so` of"), "{}", out.stdout);
-}
-
-/// A Python with torch and DeepSpeed, and a whole toolkit.
-fn builder() -> Result<(Tools, PathBuf, PathBuf), String> {
-    Ok((tools()?, lab("torch-venv/bin/python3")?, lab("full-cu130/nvidia/cu13")?))
-}
-
-/// An op of DeepSpeed, compiled by torch from DeepSpeed's own sources, paths and flags.
-fn on_deepspeed_op((tools, python, home): &(Tools, PathBuf, PathBuf)) {
-    const SCRIPT: &str = "import sys\nfrom torch.utils.cpp_extension import load\nfrom deepspeed.ops.op_builder import FusedLionBuilder\nop = FusedLionBuilder()\nsource = op.deepspeed_src_path\nload(name='fused_lion', sources=[source(p) for p in op.sources()], extra_include_paths=[source(p) for p in op.include_paths()],\n     extra_cflags=op.cxx_args(), extra_cuda_cflags=['-O2'], build_directory=sys.argv[1], is_python_module=False)\n";
-    let dir = tempfile::tempdir().unwrap();
-    let path = std::env::join_paths([python.parent().unwrap(), &home.join("bin"), Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
-    let mut command = Command::new(python);
-    command.args(["-c", SCRIPT]).arg(dir.path()).env_clear().env("PATH", path).env("HOME", dir.path()).env("CUDA_HOME", home);
-    let out = command.envs([("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX"), ("DS_ACCELERATOR", "cuda"), ("MAX_JOBS", "1")]).output().unwrap();
-    let library = dir.path().join("fused_lion.so");
-    assert!(library.exists(), "{}", String::from_utf8_lossy(&out.stderr));
-    let code = compare(tools, &library);
-    let names: Vec<String> = code.listed().map(|(target, _)| target.to_string()).collect();
-    assert_eq!(names, ["sm_80", "sm_90", "compute_90"]);
-    println!("fused_lion.so: {} entries in {} containers", code.entries, code.containers());
-    let inspect = |args: &[&str]| Doctor::new(["inspect"]).arg(&library).args(args).arg("--python").arg(python).run();
-    for (list, code) in [("8.0;9.0+PTX", 0), ("8.0;10.0", 1)] {
-        let out = inspect(&["--expect", list]);
-        assert_eq!(out.code, Some(code), "{list}: {}{}", out.stdout, out.stderr);
-    }
-    let out = inspect(&["--format", "json"]);
-    let report: Value = serde_json::from_str(&out.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", out.stdout, out.stderr));
-    assert_eq!(report["result"]["files"][0]["load"]["undefined"], serde_json::json!([]), "{report:#}");
-    assert_eq!(report["findings"], serde_json::json!([]), "{report:#}");
 }
 
 fn on_torch(tools: &Tools, site: &Path, big: bool) {
