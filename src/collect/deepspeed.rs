@@ -37,7 +37,10 @@ pub fn collect(host: &dyn Host, site: &Site, dists: &[Dist]) -> Observed<DeepSpe
             built,
             path: path.into(),
         }),
-        None => Observed::failed(format!("nothing tells the version of `{}`", path.display())),
+        None => {
+            let why = if let Observed::Failed { why } = &built { format!(": {why}") } else { String::new() };
+            Observed::failed(format!("nothing tells the version of `{}`{why}", path.display()))
+        }
     }
 }
 

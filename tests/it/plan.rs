@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
         trial("plan::names_are_no_commands", names),
         trial("plan::a_plan_is_a_script_for_sh", posix),
         trial("plan::installed_ops_against_the_gpus", installed),
+        trial("plan::a_half_written_file_of_installed_ops", half_written),
     ]
 }
 
@@ -227,4 +228,28 @@ fn installed() {
     let out = on(&text, &["ops", "--for", "run", "--gpu", "v100"]);
     assert!(out.stdout.contains("no-kernel-image: DeepSpeed's pre-built `fused_adam_op` has no code for"), "{}", out.stdout);
     assert!(out.stdout.lines().any(|line| line.starts_with("fused_adam ") && line.contains("invalid")), "{}", out.stdout);
+}
+
+/// What a crash of setup.py or of the disk leaves.
+fn half_written() {
+    const WHOLE: &str = "version='0.16.3'\ngit_hash='x'\ninstalled_ops={'fused_adam': True, 'utils': False}\naccelerator_name='cuda'\n";
+    let site = "/opt/venv/lib/python3.11/site-packages";
+    let machine = |text: &str, metadata: bool| {
+        let file = |path: &str, text: &str| format!("\"{site}/{path}\" = {}\n", Value::from(text));
+        let mut files = file("deepspeed/__init__.py", "") + &file("deepspeed/git_version_info_installed.py", text);
+        if metadata {
+            files += &file("deepspeed-0.16.3.dist-info/METADATA", "Metadata-Version: 2.1\nName: deepspeed\nVersion: 0.16.3\n");
+        }
+        format!("{MACHINE}\n[files]\n{files}")
+    };
+    assert_eq!(on(&machine(WHOLE, true), &["ops", "--gpu", "h100", "--format", "ds-report"]).code, Some(0));
+    for cut in [0, 20, WHOLE.find('{').unwrap() + 9] {
+        for (metadata, words) in [(true, "which ops DeepSpeed was installed with cannot be read"), (false, "nothing tells the version")] {
+            for command in ["ops", "plan"] {
+                let out = on(&machine(&WHOLE[..cut], metadata), &[command, "--gpu", "h100"]);
+                assert_eq!(out.code, Some(2), "{cut} {metadata} {command}: {}", out.stdout);
+                assert!(out.stderr.contains(words) && out.stderr.contains("installed_ops"), "{cut} {command}: {}", out.stderr);
+            }
+        }
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! DeepSpeed has a setup.py and no pyproject.toml. Every pip that a Python of today can run knows `--no-build-isolation`, `--no-deps` and
 //! `--no-cache-dir`; `--global-option`, which 25.3 removed, and `--build-option` are asked for by none of these plans.
-//! Source: a project with a setup.py alone, made into a wheel without isolation by pip 19.3.1, 22.3.1, 23.0.1 and 24.0 beside setuptools
-//! 69.5.1 and 70.1.0, with the package wheel and without.
+//! Source: a project with a setup.py alone, made into a wheel without isolation by pip 19.3.1, 22.3.1, 23.0.1, 24.0, 25.3 and 26.3 beside
+//! setuptools 69.5.1 and 70.1.0, with the package wheel and without.
 
 use super::Ask;
 use crate::model::assume::is_assumed;
