@@ -51,7 +51,9 @@ fn machines(doctor: &Path, lab: Option<&Path>) {
         Some(lab) => subjects.extend(with_lab(doctor, lab)),
         None => println!("skipped: torch, DeepSpeed and a toolkit: $DS_DOCTOR_LAB holds no torch-venv and full-cu130"),
     }
-    subjects.iter().for_each(|subject| drop(report(subject)));
+    for subject in &subjects {
+        report(subject);
+    }
 }
 
 /// Measures it and prints its line; the best time.

@@ -176,7 +176,6 @@ pub(super) fn timespec(duration: Duration) -> Timespec {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
