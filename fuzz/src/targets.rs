@@ -16,8 +16,11 @@ use ds_doctor::knowledge::Knowledge;
 use ds_doctor::logs::{Outcome, Reader, text};
 use std::io::Read as _;
 
+/// Takes any bytes, and must not panic.
+pub type Target = fn(&[u8]);
+
 /// By name, as `cargo fuzz run` and the folders of the corpus have them.
-pub const ALL: [(&str, fn(&[u8])); 7] =
+pub const ALL: [(&str, Target); 7] =
     [("elf", elf), ("fatbin", fatbin), ("hostconfig", hostconfig), ("ldcache", ldcache), ("logs", logs), ("wheel", wheel), ("zip", zip)];
 
 /// Any bytes as an ELF file, asked everything that the doctor asks of one.
