@@ -66,7 +66,8 @@ fn broken(case: &Case<'_>) -> Judgement {
         .seen(Evidence::new("TMPDIR", shown.to_string()).said_by("environment"))
         .then(then)
         .fix(Fix::unset("TMPDIR", "`/tmp` is taken then"));
-    if !value.is_empty() {
+    // Where a file has the name, no folder can be made.
+    if !value.is_empty() && !matches!(case.facts.env.state(&shown), Some(PlaceState::File)) {
         finding = finding.fix(Fix::run(["mkdir", "-p", &shown.to_string()], "where this is the folder that is meant").curing(ID).or(1));
     }
     Ok(Verdict::found(finding))
@@ -180,6 +181,8 @@ mod tests {
         }
         let facts = machine("/scratch/1", Some(PlaceState::Missing));
         assert!(cured(&facts, "tmpdir-broken").env.get("TMPDIR").is_none());
+        let cures = |state| finding(&machine("/dev/null", Some(state)), "tmpdir-broken").fixes.len();
+        assert_eq!((cures(PlaceState::Missing), cures(PlaceState::File)), (2, 1), "no folder is made over a file");
         assert!(finding(&machine("", None), "tmpdir-broken").title.contains("empty"));
         assert_eq!(judged(&machine("/unknown", None), Purpose::Build, "tmpdir-broken").undecided.len(), 1);
         assert!(judged(&facts, Purpose::Run, "tmpdir-broken").findings.is_empty());

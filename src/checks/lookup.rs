@@ -3,6 +3,7 @@
 use super::remedy::{best_toolkit, install_toolkit, usable, use_toolkit};
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::env::PlaceState;
+use crate::facts::observed::Missing;
 use crate::facts::raw::HostPath;
 use crate::facts::source::Source;
 use crate::facts::toolkit::{Layout, LibFolderKind, Toolkit};
@@ -11,12 +12,9 @@ use crate::model::cuda_home::FoundBy;
 use crate::model::search;
 use crate::text::{count, join};
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 pub const CHECKS: &[Check] = &[
-    Check { id: "cuda-home-dangling", run: dangling },
-    Check { id: "cuda-home-wrong", run: wrong },
     Check { id: "no-nvcc", run: no_nvcc },
     Check { id: "cuda-home-unset", run: unset },
     Check { id: "path-nvcc-differs-from-cuda-home", run: differs },
@@ -28,7 +26,7 @@ pub const CHECKS: &[Check] = &[
 pub const NOT_ASKED: &str = "building is not asked for";
 
 /// Building CUDA code matters here: it is asked for, and torch is a CUDA build or nvcc is required.
-fn wants_cuda_build(case: &Case<'_>) -> Result<Result<(), Verdict>, crate::facts::observed::Missing> {
+fn wants_cuda_build(case: &Case<'_>) -> Result<Result<(), Verdict>, Missing> {
     if !case.purpose.builds() {
         return Ok(Err(Verdict::not_applicable(NOT_ASKED)));
     }
@@ -43,7 +41,7 @@ fn wants_cuda_build(case: &Case<'_>) -> Result<Result<(), Verdict>, crate::facts
 }
 
 /// The variable that torch's lookup takes, with its value.
-fn deciding_variable<'a>(case: &Case<'a>) -> Option<(&'static str, &'a Path)> {
+pub fn deciding_variable<'a>(case: &Case<'a>) -> Option<(&'static str, &'a Path)> {
     let name = match case.cuda_home().by {
         FoundBy::CudaHome => "CUDA_HOME",
         FoundBy::CudaPath => "CUDA_PATH",
@@ -53,7 +51,7 @@ fn deciding_variable<'a>(case: &Case<'a>) -> Option<(&'static str, &'a Path)> {
 }
 
 /// The steps to a toolkit that works, or how to get one.
-fn towards_a_toolkit(case: &Case<'_>, id: &'static str) -> Vec<Fix> {
+pub fn towards_a_toolkit(case: &Case<'_>, id: &'static str) -> Vec<Fix> {
     match best_toolkit(case, true).or_else(|| best_toolkit(case, false)) {
         Some(toolkit) => use_toolkit(case, toolkit),
         // What is installed goes where torch looks by itself, so a variable that names another place must go.
@@ -67,91 +65,6 @@ fn towards_a_toolkit(case: &Case<'_>, id: &'static str) -> Vec<Fix> {
     }
 }
 
-fn setup_message(case: &Case<'_>, nvcc: &str) -> String {
-    // torch 2.8 and later look first; before, the system's own words come through.
-    let setup = match case.torch().ok().flatten().map(|torch| torch.version.at_least(&[2, 8])) {
-        Some(false) => format!("`No such file or directory: '{nvcc}'`"),
-        _ => format!("`nvcc not found at '{nvcc}'`"),
-    };
-    format!("setup builds stop with {setup}, JIT builds with `/bin/sh: 1: {nvcc}: not found`")
-}
-
-fn dangling(case: &Case<'_>) -> Judgement {
-    if !case.purpose.builds() {
-        return Ok(Verdict::not_applicable(NOT_ASKED));
-    }
-    if case.cuda_home().gate.is_some() {
-        return Ok(Verdict::not_applicable("this torch does not look for CUDA"));
-    }
-    // The usual place counts as well: a dangling /usr/local/cuda is passed over in silence, and the toolkit beside it is not found.
-    let (source, path) = match deciding_variable(case) {
-        Some((name, path)) => (Source::variable(name), path.to_owned()),
-        None if case.cuda_home().by == FoundBy::Nothing => (Source::UsualPlace, "/usr/local/cuda".into()),
-        None => return Ok(Verdict::Pass),
-    };
-    let Some(PlaceState::Dangling { target }) = case.facts.env.state(&path) else { return Ok(Verdict::Pass) };
-    let shown = HostPath::new(&path);
-    let finding = Finding::error("cuda-home-dangling", format!("`{shown}` is a symbolic link to `{target}`, which is not there"))
-        .about(source.to_string())
-        .seen(Evidence::new("link", format!("to {target}")).at(&shown).from(&source))
-        .then(setup_message(case, &format!("{shown}/bin/nvcc")));
-    let finding = towards_a_toolkit(case, "cuda-home-dangling").into_iter().fold(finding, Finding::fix);
-    Ok(Verdict::found(finding))
-}
-
-fn wrong(case: &Case<'_>) -> Judgement {
-    if !case.purpose.builds() {
-        return Ok(Verdict::not_applicable(NOT_ASKED));
-    }
-    if case.cuda_home().gate.is_some() {
-        return Ok(Verdict::not_applicable("this torch does not look for CUDA"));
-    }
-    let Some((name, path)) = deciding_variable(case) else {
-        return Ok(Verdict::not_applicable("neither CUDA_HOME nor CUDA_PATH is set"));
-    };
-    case.facts.toolkits.get("toolkit")?;
-    let Some(what) = what_is_wrong(case, path) else { return Ok(Verdict::Pass) };
-    let shown = HostPath::new(path);
-    let finding = Finding::error("cuda-home-wrong", format!("`{name}` is `{shown}`, {what}"))
-        .about(name)
-        .seen(Evidence::new(name, shown.to_string()).said_by("environment"))
-        .then(setup_message(case, &format!("{}/bin/nvcc", shown.to_string().trim_end_matches('/'))));
-    let finding = towards_a_toolkit(case, "cuda-home-wrong").into_iter().fold(finding, Finding::fix);
-    Ok(Verdict::found(finding))
-}
-
-/// `None` where the value names a toolkit, or a part of one on a machine that has no nvcc anywhere (that is `no-nvcc`).
-fn what_is_wrong(case: &Case<'_>, path: &Path) -> Option<String> {
-    let bytes = path.as_os_str().as_bytes();
-    let toolkit = case.cuda_home().toolkit;
-    if toolkit.is_some_and(|toolkit| !toolkit.nvcc.is_absent()) {
-        return None;
-    }
-    if bytes.is_empty() {
-        return Some("which torch takes for the current folder".to_owned());
-    }
-    if bytes.contains(&b':') {
-        return Some("a list with colons, where one folder must stand".to_owned());
-    }
-    if path.file_name().is_some_and(|name| name == "bin") && case.toolkits().iter().any(|toolkit| Some(&*toolkit.root) == path.parent()) {
-        return Some("the `bin` folder of a toolkit, not the toolkit".to_owned());
-    }
-    match case.facts.env.state(path) {
-        Some(PlaceState::Missing) => return Some("which is not there".to_owned()),
-        Some(PlaceState::File) => return Some("a file, not a folder".to_owned()),
-        Some(PlaceState::Unreadable { why }) => return Some(format!("which cannot be read ({why})")),
-        // cuda-home-dangling says it.
-        Some(PlaceState::Dangling { .. }) => return None,
-        Some(PlaceState::Folder) | None => {}
-    }
-    let elsewhere = case.toolkits().iter().any(|toolkit| toolkit.nvcc.value().is_some());
-    match toolkit {
-        Some(toolkit) if toolkit.layout != Layout::Unknown && !elsewhere => None,
-        Some(_) => Some("a folder with parts of CUDA but no `bin/nvcc`".to_owned()),
-        None => Some("a folder without `bin/nvcc`".to_owned()),
-    }
-}
-
 fn no_nvcc(case: &Case<'_>) -> Judgement {
     if let Err(verdict) = wants_cuda_build(case)? {
         return Ok(verdict);
@@ -159,6 +72,12 @@ fn no_nvcc(case: &Case<'_>) -> Judgement {
     let toolkits = case.facts.toolkits.get("toolkit")?.map_or(&[][..], Vec::as_slice);
     if toolkits.iter().any(|toolkit| !toolkit.nvcc.is_absent()) || search::which(case.facts, "nvcc").is_some() {
         return Ok(Verdict::Pass);
+    }
+    // The toolkit may lie in the very folder that nobody could look into.
+    if let Some((name, path)) = deciding_variable(case)
+        && let Some(PlaceState::Unreadable { why }) = case.facts.env.state(path)
+    {
+        return Err(Missing { topic: "toolkit", why: format!("{name}: {why}"), failed: true });
     }
     let torch = case.torch()?;
     let mut finding = match torch.and_then(|torch| torch.cuda) {

@@ -10,6 +10,7 @@ mod compiler_fixes;
 mod compiler_limits;
 mod compiler_named;
 mod cub;
+mod cuda_home;
 mod deepspeed;
 mod device_code;
 mod driver;

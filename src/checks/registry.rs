@@ -1,8 +1,8 @@
 //! All checks, root causes before what follows from them.
 
 use super::{
-    Check, arch, buildtools, cache, cache_folder, compiler, compiler_limits, compiler_named, cub, deepspeed, device_code, driver,
-    driver_libs, driver_nodes, driver_release, folders, gpu, headers, link, loader, loader_families, loader_impostor, loader_order,
+    Check, arch, buildtools, cache, cache_folder, compiler, compiler_limits, compiler_named, cub, cuda_home, deepspeed, device_code,
+    driver, driver_libs, driver_nodes, driver_release, folders, gpu, headers, link, loader, loader_families, loader_impostor, loader_order,
     loader_path, loader_versions, lookup, nccl, ninja, ops, python, setuptools, system, toolkit, torch,
 };
 
@@ -11,6 +11,7 @@ pub const CHECKS: &[&[Check]] = &[
     python::CHECKS,
     setuptools::CHECKS,
     torch::CHECKS,
+    cuda_home::CHECKS,
     lookup::CHECKS,
     toolkit::CHECKS,
     compiler::CHECKS,

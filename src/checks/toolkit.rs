@@ -9,7 +9,6 @@ use crate::finding::{Evidence, Finding, Fix};
 use crate::model::build;
 use crate::text::join;
 use crate::version::CudaVersion;
-use std::os::unix::ffi::OsStrExt as _;
 
 pub const CHECKS: &[Check] = &[
     Check { id: "nvcc-wrapper", run: wrapper },
@@ -333,19 +332,54 @@ fn standard_in(flags: &str) -> Option<u32> {
     found
 }
 
-/// Only the toolkit's path matters: torch's ninja file passes it to a shell without quotes. Spaces in cache and source folders are fine.
+/// A character that ninja or the shell does not take as it is, where a path stands without quotes.
+fn special(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || b"'\"`$\\;&|<>()".contains(&byte)
+}
+
+fn spoken(byte: u8) -> String {
+    match byte {
+        b'\n' => "a newline".to_owned(),
+        b'\r' => "a carriage return".to_owned(),
+        b'\'' => "a single quote".to_owned(),
+        b'"' => "a double quote".to_owned(),
+        b'`' => "a backtick".to_owned(),
+        b'\\' => "a backslash".to_owned(),
+        byte if byte.is_ascii_whitespace() => "a blank".to_owned(),
+        byte => format!("`{}`", char::from(byte)),
+    }
+}
+
+/// What a JIT build prints, run with dash and ninja 1.13. `at` is where the first character that is special stands.
+fn words_of_shell(value: &[u8], at: usize, byte: u8) -> String {
+    let cut = String::from_utf8_lossy(value.get(..at).unwrap_or_default());
+    let odd = value.iter().filter(|other| **other == byte).count() % 2 == 1;
+    match byte {
+        // Ninja reads these itself: its file has one variable a line, and `$` begins one.
+        b'\n' => "JIT builds stop at torch's ninja file with `ninja: error: build.ninja:…: expected '='`".to_owned(),
+        b'$' => "JIT builds stop: ninja reads the name of a variable there, and another path is started".to_owned(),
+        b'\'' | b'"' if odd => "JIT builds stop with `/bin/sh: 1: Syntax error: Unterminated quoted string`".to_owned(),
+        b'`' if odd => "JIT builds stop with `/bin/sh: 1: Syntax error: EOF in backquote substitution`".to_owned(),
+        b'\'' | b'"' | b'`' | b'\\' => "JIT builds stop: `/bin/sh` takes these characters away, and another path is started".to_owned(),
+        b'(' | b')' => "JIT builds stop with `/bin/sh: 1: Syntax error`".to_owned(),
+        _ => format!("JIT builds stop with `/bin/sh: 1: {cut}: not found`"),
+    }
+}
+
+/// Only the toolkit's path matters: torch's ninja file passes it to a shell without quotes. Special characters in cache and source folders
+/// are fine.
 fn spaces(case: &Case<'_>) -> Judgement {
     if let Err(verdict) = picked(case)? {
         return Ok(verdict);
     }
     let Some(value) = &case.cuda_home().value else { return Ok(Verdict::Pass) };
-    let Some(at) = value.bytes().iter().position(u8::is_ascii_whitespace) else { return Ok(Verdict::Pass) };
-    let cut = String::from_utf8_lossy(&value.bytes()[..at]).into_owned();
+    let bytes = value.bytes();
+    let Some((at, first)) = bytes.iter().copied().enumerate().find(|(_, byte)| special(*byte)) else { return Ok(Verdict::Pass) };
     let by = case.cuda_home().by.source().map(|source| source.to_string()).unwrap_or_default();
-    let mut finding = Finding::error("spaces-in-path", format!("the toolkit's path `{value}` has a blank in it"))
+    let mut finding = Finding::error("spaces-in-path", format!("the toolkit's path `{value}` has {} in it", spoken(first)))
         .seen(Evidence::new("CUDA_HOME", value.to_string()).said_by(by))
-        .then(format!("JIT builds stop with `/bin/sh: 1: {cut}: not found`"));
-    let plain = |toolkit: &&Toolkit| !toolkit.root.as_os_str().as_bytes().iter().any(u8::is_ascii_whitespace);
+        .then(words_of_shell(bytes, at, first));
+    let plain = |toolkit: &&Toolkit| !toolkit.root.bytes().iter().copied().any(special);
     let same = case.cuda_home().toolkit.and_then(|own| case.toolkits().iter().filter(plain).find(|other| other.real == own.real));
     let other = same.or_else(|| best_toolkit(case, true).filter(plain));
     finding = match other {
@@ -358,7 +392,7 @@ fn spaces(case: &Case<'_>) -> Judgement {
                 .map_or("cuda".to_owned(), |release: CudaVersion| format!("cuda-{release}"));
             let link = format!("/usr/local/{release}");
             finding
-                .fix(Fix::run_as_root(["ln", "-s", &value.to_string(), &link], "a name without blanks").curing("spaces-in-path"))
+                .fix(Fix::run_as_root(["ln", "-s", &value.to_string(), &link], "a name that needs no quotes").curing("spaces-in-path"))
                 .fix(Fix::set("CUDA_HOME", link, "").review())
         }
     };
@@ -366,8 +400,36 @@ fn spaces(case: &Case<'_>) -> Judgement {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    use super::super::sample::*;
+    use crate::facts::observed::Observed;
+
+    #[test]
+    fn characters_that_the_shell_reads() {
+        for (root, says, then) in [
+            ("/opt/my cuda", "a blank", "/bin/sh: 1: /opt/my: not found"),
+            ("/opt/it's", "a single quote", "Unterminated quoted string"),
+            ("/opt/a\"b", "a double quote", "Unterminated quoted string"),
+            ("/opt/a`b", "a backtick", "EOF in backquote substitution"),
+            ("/opt/a$b", "`$`", "name of a variable"),
+            ("/opt/a'b'", "a single quote", "takes these characters away"),
+            ("/opt/a;b", "`;`", "/bin/sh: 1: /opt/a: not found"),
+            ("/opt/a\nb", "a newline", "expected '='"),
+        ] {
+            let mut facts = healthy();
+            crate::model::assume::software(&mut facts, &crate::knowledge::Knowledge::embedded(), &["cuda=12.4".to_owned()]).unwrap();
+            let mut kit = facts.toolkits.value().unwrap()[0].clone();
+            (kit.root, kit.real) = (root.into(), root.into());
+            facts.toolkits = Observed::seen(vec![kit]);
+            facts.env.set("CUDA_HOME", root);
+            let finding = finding(&facts, "spaces-in-path");
+            assert!(finding.title.ends_with(&format!("has {says} in it")), "{}", finding.title);
+            assert!(finding.consequence.contains(then), "{}", finding.consequence);
+        }
+    }
 
     #[test]
     fn standards_in_flags() {

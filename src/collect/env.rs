@@ -103,14 +103,42 @@ fn named_by(value: &OsStr, shape: Shape) -> Vec<PathBuf> {
 fn state(host: &dyn Host, path: &Path) -> Option<PlaceState> {
     let at = search::absolute(host, path)?;
     Some(match host.metadata(&at) {
-        Ok(meta) if meta.kind == Kind::Folder => PlaceState::Folder,
+        // `..` needs the permission to enter, as every file in it does.
+        Ok(meta) if meta.kind == Kind::Folder => match host.metadata(&at.join("..")) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => unreadable(host, &at, &error),
+            _ => PlaceState::Folder,
+        },
         Ok(_) => PlaceState::File,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => match dangling(host, &at) {
             Some(target) => PlaceState::Dangling { target: target.into() },
             None => PlaceState::Missing,
         },
-        Err(error) => PlaceState::Unreadable { why: reason(&error) },
+        Err(error) => unreadable(host, &at, &error),
     })
+}
+
+fn unreadable(host: &dyn Host, path: &Path, error: &std::io::Error) -> PlaceState {
+    let closed = if error.kind() == ErrorKind::PermissionDenied { closed(host, path) } else { None };
+    let why = match closed {
+        Some(folder) => format!("{}: `{}` is closed to this user", reason(error), folder.display()),
+        None => reason(error),
+    };
+    PlaceState::Unreadable { why }
+}
+
+/// The folder on the way to a path that may not be entered.
+fn closed(host: &dyn Host, path: &Path) -> Option<PathBuf> {
+    let denied = |path: &Path| host.link_metadata(path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    let mut at = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let mut way: Vec<&Path> = at.ancestors().collect();
+        way.reverse();
+        let first = way.into_iter().find(|part| denied(&part.join("..")))?;
+        let Ok(target) = host.read_link(first) else { return Some(first.to_owned()) };
+        let rest = at.strip_prefix(first).ok()?;
+        at = first.parent()?.join(target).join(rest);
+    }
+    None
 }
 
 /// Where a chain of links ends, when the path is a link; asked when the end is known not to be there.

@@ -107,7 +107,7 @@ fn printed(
     }
     for step in plan.steps.iter().filter(|step| step.fix.is_safe_env()) {
         if safe.contains_key(step.fix.variable().unwrap_or_default()) {
-            output::note(&args.talk, &format!("{}: {}", step.id, step.fix.title));
+            output::note(&args.talk, &format!("{}: {}: {}", step.id, step.title, render::human::fix_line(&step.fix)));
         }
     }
     let mut incomplete = !exports.left_out.is_empty();

@@ -64,6 +64,16 @@ pub enum PlaceState {
     },
 }
 
+/// What a value was meant to be: without the blanks and line ends around it, and without one pair of quotes, which shells drop and other
+/// readers of files with variables keep. `None` where nothing stands around it.
+pub fn unwrapped(value: &OsStr) -> Option<&OsStr> {
+    let mut inner = value.as_bytes().trim_ascii();
+    if let [b'"', quoted @ .., b'"'] | [b'\'', quoted @ .., b'\''] = inner {
+        inner = quoted.trim_ascii();
+    }
+    (!inner.is_empty() && inner.len() < value.len()).then(|| OsStr::from_bytes(inner))
+}
+
 impl EnvFacts {
     /// The value, also when it is empty.
     pub fn get(&self, name: &str) -> Option<&OsStr> {

@@ -62,6 +62,22 @@ pub fn trials() -> Vec<Trial> {
             assert_eq!(ids(&found), ["cache-permission"], "{found:?}");
             assert!(ids(&venv.as_nobody()).is_empty());
         }),
+        trial_with("live::a_toolkit_in_a_closed_folder", venv_maker().and_then(not_root_can_be_played), |python| {
+            let venv = Venv::new(&python);
+            let (closed, home) = (venv.at("closed"), venv.at("closed/cuda"));
+            fs::create_dir_all(venv.folder.path().join("closed/cuda/bin")).unwrap();
+            fs::copy("/bin/true", venv.folder.path().join("closed/cuda/bin/nvcc")).unwrap();
+            let link = venv.folder.path().join("link");
+            std::os::unix::fs::symlink(&closed, &link).unwrap();
+            fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+            for home in [closed.clone(), home, venv.at("link/cuda")] {
+                let found = venv.as_nobody_with("cuda-home-wrong,no-nvcc", &[("CUDA_HOME", &home)]);
+                assert_eq!(ids(&found), ["cuda-home-wrong"], "{found:?}");
+                let says = found.stdout.replace(&closed, "CLOSED");
+                assert!(says.contains("permission denied: `CLOSED` is closed to this user"), "{says}");
+                assert!(says.contains("bin/nvcc: Permission denied") && !says.contains("install"), "{says}");
+            }
+        }),
         trial_with(
             "live::locks_of_torchs_own_code",
             lab("torch-sources/torch-2.11.0").and_then(|lab| Ok((lab, venv_maker()?))),
@@ -154,12 +170,25 @@ impl Venv {
 
     /// As a user to whom nothing here belongs but the cache's root.
     fn as_nobody(&self) -> Output {
+        self.as_nobody_with("cache,missing-ninja", &[])
+    }
+
+    fn as_nobody_with(&self, only: &str, env: &[(&str, &str)]) -> Output {
         let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         open(self.folder.path(), 0o755);
-        open(&self.folder.path().join("home/.cache/torch_extensions"), 0o777);
+        let cache = self.folder.path().join("home/.cache/torch_extensions");
+        if cache.exists() {
+            open(&cache, 0o777);
+        }
         let copy = self.folder.path().join("doctor");
         fs::copy(BINARY, &copy).unwrap();
-        self.doctor("setpriv").args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(copy).args(self.check("build")).run()
+        let mut check = self.check("build");
+        check[7] = only.to_owned();
+        let mut doctor = self.doctor("setpriv").args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(copy).args(check);
+        for (name, value) in env {
+            doctor = doctor.env(name, *value);
+        }
+        doctor.run()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where toolkits are: every folder that could be a `CUDA_HOME`, with every way it was found.
 
 use crate::collect::search::{self, absolute, entries, variable};
+use crate::facts::env::unwrapped;
 use crate::facts::source::Source;
 use crate::host::{Entry, Host, Kind};
 use std::ffi::OsStr;
@@ -103,18 +104,27 @@ impl Find<'_> {
     fn variables(&mut self) {
         for name in ROOT_VARIABLES {
             let Some(value) = self.host.var(name).filter(|value| !value.is_empty()) else { continue };
-            let Some(path) = absolute(self.host, Path::new(value)) else { continue };
-            self.add(&path, Source::variable(*name));
-            if self.known(&path) {
-                continue;
+            let path = absolute(self.host, Path::new(value));
+            if let Some(path) = &path {
+                self.add(path, Source::variable(*name));
+                if self.known(path) {
+                    continue;
+                }
             }
-            // A value that is no toolkit: `…/bin`, `…/lib64/stubs`, a list. What it was meant to name is a candidate all the same.
+            // A value that is no toolkit: `…/bin`, `…/lib64/stubs`, a list, one with quotes or a blank around it, the folder above. What it
+            // was meant to name is a candidate all the same.
+            if let Some(inner) = unwrapped(value).and_then(|inner| absolute(self.host, Path::new(inner))) {
+                self.add(&inner, Source::variable(*name));
+            }
             if value.as_bytes().contains(&b':') {
                 for entry in entries(self.host, name) {
                     self.add(&entry.path, Source::entry(*name, entry.index));
                 }
             }
-            self.above(&path, &Source::Beside { path: path.clone().into() });
+            if let Some(path) = path {
+                self.below(&path);
+                self.above(&path, &Source::Beside { path: path.clone().into() });
+            }
         }
         for name in NVCC_VARIABLES {
             if let Some(nvcc) = variable(self.host, name)
@@ -131,6 +141,16 @@ impl Find<'_> {
         let found = folder.ancestors().skip(1).take(4).take_while(|path| !shared(path)).find(|path| is_toolkit(self.host, path));
         if let Some(root) = found {
             self.add(root, source.clone());
+        }
+    }
+
+    /// The toolkits directly in a folder.
+    fn below(&mut self, folder: &Path) {
+        for entry in self.folders(folder) {
+            let root = folder.join(&entry.name);
+            if self.host.link_metadata(&root.join("bin/nvcc")).is_ok() {
+                self.add(&root, Source::Beside { path: folder.into() });
+            }
         }
     }
 
@@ -354,6 +374,10 @@ mod tests {
         has(&found, "/a/cuda", &["2nd entry of CUDA_HOME"]);
         has(&found, "/b/cuda", &["beside /b/cuda/lib64/stubs"]);
         assert_eq!(find(dir.path(), &[("CUDA_HOME", "/")]), []);
+        for value in ["/a/cuda ", " /a/cuda", "/a/cuda\r", "/a/cuda\n", "\"/a/cuda\"", "'/a/cuda/'\r\n"] {
+            has(&find(dir.path(), &[("CUDA_HOME", value)]), "/a/cuda", &["CUDA_HOME"]);
+        }
+        has(&find(dir.path(), &[("CUDA_PATH", "/a")]), "/a/cuda", &["beside /a"]);
     }
 
     #[test]

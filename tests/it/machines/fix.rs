@@ -26,6 +26,7 @@ pub fn closes(built: &Built) {
     let (by_hand, by_export, remaining) = steps(&plan["result"]);
     let incomplete = !by_hand.is_empty() || !remaining.is_empty();
     assert_eq!(exports.code, Some(i32::from(incomplete)), "{}{}", exports.stdout, exports.stderr);
+    assert!(exports.stderr.lines().all(|line| !line.trim_end().ends_with(':')), "a note that says nothing: {}", exports.stderr);
     if by_export.is_empty() {
         assert_eq!(exports.stdout, "", "exports although no step has any");
         return;
