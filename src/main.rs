@@ -29,5 +29,8 @@ fn main() -> ExitCode {
 }
 
 fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    let written = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    // serde_json keeps what stopped the writer to itself: it is no source of its error.
+    let serialized = || error.downcast_ref::<serde_json::Error>().and_then(serde_json::Error::io_error_kind);
+    written.or_else(serialized) == Some(io::ErrorKind::BrokenPipe)
 }

@@ -123,8 +123,8 @@ fn installed(case: &Case<'_>, scene: &Scene<'_>, state: &OpState<'_>) -> (Came, 
 /// Why the trial of an op failed; nothing where none was made or it did not come to an end.
 fn tried(case: &Case<'_>, op: &str) -> Option<Reason> {
     let trial = case.facts.probe.value()?.ops.value()?.iter().find(|trial| trial.op == op)?;
-    let (step, failure) = trial.steps.iter().find_map(|step| Some((step, step.failure()?)))?;
-    if matches!(failure.ended, End::TimedOut { .. } | End::Signal { .. }) {
+    let (step, failure) = trial.failure()?;
+    if failure.is_undecided() || matches!(failure.ended, End::Signal { .. }) {
         return None;
     }
     let known = failure.meaning.as_ref().and_then(|meaning| case.know.problem(&meaning.id));

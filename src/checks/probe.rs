@@ -5,7 +5,7 @@ use crate::facts::probe::{Command, End, Failure, Meaning, OpTrial, Probe, Step, 
 use crate::finding::{Evidence, Finding, Fix, ProblemId, Severity};
 use crate::knowledge::host::Wanted;
 use crate::knowledge::schema::host::Need;
-use crate::text::clean;
+use crate::text::{clean, count};
 use crate::version::Target;
 
 /// One finding for each step that failed.
@@ -48,10 +48,26 @@ pub fn of_failure(case: &Case<'_>, step: &Step, failure: &Failure) -> Finding {
         }
         _ => Vec::new(),
     };
-    let finding = cures.into_iter().fold(finding, Finding::fix);
+    let mut finding = cures.into_iter().fold(finding, Finding::fix);
+    if let End::TimedOut { limit } = failure.ended {
+        if let Some(load) = case.facts.probe.value().and_then(|probe| probe.load) {
+            let cpus = case.facts.host.cpu.value().map(|cpu| format!(" on {}", count(cpu.count, "CPU"))).unwrap_or_default();
+            finding = finding.seen(Evidence::new("load average", format!("{load}{cpus}")).said_by("/proc/loadavg, after the trial"));
+        }
+        if let Some(seconds) = longer(limit) {
+            let argv = ["ds-doctor", "probe", "--timeout", &seconds.to_string()].map(str::to_owned);
+            return finding.fix(Fix::run(argv, "try again with more time"));
+        }
+    }
     finding.fix(Fix::advice(format!(
         "`ds-doctor probe --keep -v` leaves the sources and prints each command; `ds-doctor explain {id}` has the cures"
     )))
+}
+
+/// Five times the limit, in whole seconds; `None`: more than `--timeout` takes, so that it hangs.
+fn longer(limit: f64) -> Option<f64> {
+    const MOST: f64 = 3600.0;
+    (limit < MOST).then(|| (limit * 5.0).ceil().min(MOST))
 }
 
 /// Puts what the trial showed among what the facts showed: the same problem is one finding, with the trial's line as evidence.
@@ -121,7 +137,7 @@ fn untold(step: &Step, failure: &Failure) -> String {
     let what = program(step);
     match (&failure.ended, failure.line.is_empty()) {
         (End::NotStarted { .. }, _) => format!("{what} {}", failure.ended),
-        (End::TimedOut { limit }, _) => format!("{what} was not done after {limit} s"),
+        (End::TimedOut { limit }, _) => format!("{what} was not done after {limit} s: it hangs, or this machine is busy"),
         (End::Signal { signal }, _) => format!("{what} was killed by signal {signal}"),
         (End::NoResult, true) => format!("{what} ends well and leaves no result"),
         (ended, true) => format!("{what} ends with {ended} and says nothing"),
@@ -173,10 +189,17 @@ fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
-/// What the steps prove, in words; `None` where one failed.
+/// What the steps prove, in words; `None` where one failed. Ops that nothing was learnt of are counted.
 pub fn proves(probe: &Probe) -> Option<String> {
+    if probe.is_undecided() {
+        return Some("toolchain not decided, a step was not done in its time".to_owned());
+    }
     let run = probe.execution.value().map_or_else(|| "execution not proven".to_owned(), kernel::proves);
-    probe.proven().then(|| format!("toolchain proven, {run}"))
+    let undecided = match probe.undecided_ops() {
+        0 => String::new(),
+        number => format!("; {} not decided, not done in their time", count(number, "op")),
+    };
+    probe.proven().then(|| format!("toolchain proven, {run}{undecided}"))
 }
 
 #[cfg(test)]
@@ -223,7 +246,7 @@ mod tests {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used)]
+#[expect(clippy::unwrap_used, clippy::panic)]
 mod of_steps {
     use super::super::sample::healthy;
     use super::super::{Judged, Purpose, judge};
@@ -232,6 +255,7 @@ mod of_steps {
     use crate::facts::probe::{Outcome, Probe};
     use crate::facts::raw::Raw;
     use crate::facts::snapshot::Snapshot;
+    use crate::finding::Action;
     use crate::knowledge::Knowledge;
 
     /// Id, signature, and what it captured.
@@ -295,6 +319,32 @@ mod of_steps {
         let mut facts = failing(StepName::HostCompile, End::NotStarted { why: "x".to_owned() }, "", None);
         facts.env.set("CXX", "/none");
         assert_eq!(ids(&facts), ["cxx-env-var-malformed"]);
+    }
+
+    #[test]
+    fn more_time_is_the_cure_of_too_little() {
+        let argv = |limit| {
+            let mut facts = failing(StepName::HostCompile, End::TimedOut { limit }, "", None);
+            if let Observed::Seen { value } = &mut facts.probe {
+                value.load = Some(31.5);
+            }
+            let found = findings(&Case::new(&facts, &Knowledge::embedded(), Purpose::Build, &[]));
+            let [finding] = found.as_slice() else { panic!("{found:?}") };
+            assert!(
+                finding.title.ends_with(&format!("was not done after {limit} s: it hangs, or this machine is busy")),
+                "{}",
+                finding.title
+            );
+            assert!(finding.evidence.iter().any(|one| one.what == "load average" && one.value.starts_with("31.5")), "{finding:?}");
+            finding.fixes.iter().find_map(|fix| match &fix.action {
+                Action::Run { argv, .. } => Some(argv.join(" ")),
+                _ => None,
+            })
+        };
+        assert_eq!(argv(120.0).as_deref(), Some("ds-doctor probe --timeout 600"));
+        assert_eq!(argv(0.5).as_deref(), Some("ds-doctor probe --timeout 3"));
+        assert_eq!(argv(1800.0).as_deref(), Some("ds-doctor probe --timeout 3600"));
+        assert_eq!(argv(3600.0), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct ArchListArgs {
     /// Who will read the list (repeatable with --validate)
     #[arg(long, value_name = "READER")]
     pub reader: Vec<Reader>,
-    /// The shape of the list
+    /// The shape of the list; with --validate, json alone: the judgement
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<ListFormat>,
     /// Add PTX for GPUs to come: to none, the last, or all items

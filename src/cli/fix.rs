@@ -24,9 +24,9 @@ pub struct FixArgs {
     /// Point to this overlay, where it is whole and healthy (see `ds-doctor overlay`)
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "root"])]
     pub overlay: Option<PathBuf>,
-    /// The shell that will read the exports
-    #[arg(long, value_name = "SHELL", default_value = "sh")]
-    pub shell: Shell,
+    /// The shell that will read the exports of --print-exports; default: sh
+    #[arg(long, value_name = "SHELL")]
+    pub shell: Option<Shell>,
     /// The shape of the result
     #[arg(long, value_name = "FORMAT", default_value = "human", help_heading = "Output")]
     pub format: FixFormat,

@@ -15,7 +15,9 @@ pub struct OverlayArgs {
 #[derive(Debug, Subcommand)]
 pub enum OverlayAction {
     Create(OverlayCreateArgs),
+    /// Say what an overlay links to, and whether it is whole
     Show(OverlayDirArgs),
+    /// Take an overlay away; its toolkit stays as it is
     Remove(OverlayDirArgs),
 }
 
@@ -41,7 +43,7 @@ pub struct OverlayCreateArgs {
     pub talk: TalkArgs,
 }
 
-/// What an overlay links to, and whether it is whole; or take it away
+// No doc comment: each command that takes these has its own sentence.
 #[derive(Debug, Args)]
 pub struct OverlayDirArgs {
     /// The overlay; default: ds-doctor/overlay in $XDG_DATA_HOME, else in ~/.local/share

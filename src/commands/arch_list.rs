@@ -27,6 +27,9 @@ pub fn run(args: &ArchListArgs) -> anyhow::Result<Exit> {
     let lists = Lists { torch_targets: args.targets == Some(Targets::Torch) };
     let subjects = subject::load_all(&args.subject, lists)?;
     if let Some(list) = &args.validate {
+        if args.format.is_some_and(|format| !matches!(format, ListFormat::List | ListFormat::Json)) {
+            bail!("--validate judges a list and prints none: of --format it takes json alone");
+        }
         return validate(args, &subjects, list);
     }
     let mut wishes = Vec::new();
@@ -209,41 +212,51 @@ fn validate(args: &ArchListArgs, subjects: &[Subject], list: &str) -> anyhow::Re
         _ => {}
     }
     let cuda = case.toolkit().ok().flatten().and_then(Toolkit::release);
-    let mut out = output::result(&args.talk)?;
-    let mut fine = true;
+    let mut told = Vec::new();
     let mut read: Option<Vec<arch_list::Item>> = None;
     for (name, reader) in &readers {
-        match arch_list::read(&first.know, reader, Some(list)) {
+        let (fine, says) = match arch_list::read(&first.know, reader, Some(list)) {
             Ok(arch_list::Reading::List(items)) => {
-                writeln!(out, "{name}: takes {}", clean(&arch_list::print(&items, arch_list::Format::Sm)))?;
+                let says = format!("takes {}", arch_list::print(&items, arch_list::Format::Sm));
                 read.get_or_insert(items);
+                (true, says)
             }
-            Ok(arch_list::Reading::Ignored) => writeln!(out, "{name}: ignores the list and asks the GPUs")?,
-            Ok(arch_list::Reading::All { .. }) => writeln!(out, "{name}: builds for every target")?,
-            Ok(arch_list::Reading::VisibleGpus) => {
-                fine = false;
-                writeln!(out, "{name}: takes this as no list and asks the GPUs")?;
-            }
-            Ok(arch_list::Reading::Default) => {
-                fine = false;
-                writeln!(out, "{name}: takes this as no list and uses its default")?;
-            }
-            Err(refusal) => {
-                fine = false;
-                writeln!(out, "{name}: refuses `{}`: {}", clean(&refusal.item), clean(&refusal.message))?;
-            }
-        }
+            Ok(arch_list::Reading::Ignored) => (true, "ignores the list and asks the GPUs".to_owned()),
+            Ok(arch_list::Reading::All { .. }) => (true, "builds for every target".to_owned()),
+            Ok(arch_list::Reading::VisibleGpus) => (false, "takes this as no list and asks the GPUs".to_owned()),
+            Ok(arch_list::Reading::Default) => (false, "takes this as no list and uses its default".to_owned()),
+            Err(refusal) => (false, format!("refuses `{}`: {}", refusal.item, refusal.message)),
+        };
+        told.push(Judgement { who: (*name).to_owned(), fine, says });
     }
     for subject in subjects {
         for device in devices(subject) {
             let Some(capability) = device.capability else { continue };
-            let covered = read.as_deref().is_some_and(|items| arch_list::cover(&subject.know, items, capability, cuda));
-            if !covered && read.is_some() {
-                fine = false;
-                writeln!(out, "{} ({capability}): no item has code for it", clean(device.name.as_deref().unwrap_or("GPU")))?;
+            let uncovered = read.as_deref().is_some_and(|items| !arch_list::cover(&subject.know, items, capability, cuda));
+            if uncovered {
+                let who = format!("{} ({capability})", device.name.as_deref().unwrap_or("GPU"));
+                told.push(Judgement { who, fine: false, says: "no item has code for it".to_owned() });
             }
+        }
+    }
+    let fine = told.iter().all(|one| one.fine);
+    let mut out = output::result(&args.talk)?;
+    if args.format == Some(ListFormat::Json) {
+        let result = json!({ "list": list, "fine": fine, "judged": told });
+        out.write_all(Envelope::bare("arch-list", result).broken_if(!fine).text().as_bytes())?;
+    } else {
+        for one in &told {
+            writeln!(out, "{}: {}", clean(&one.who), clean(&one.says))?;
         }
     }
     out.flush()?;
     Ok(if fine { Exit::Fine } else { Exit::Findings })
+}
+
+/// What a reader makes of a list, or that a GPU is not covered by it.
+#[derive(serde::Serialize)]
+struct Judgement {
+    who: String,
+    fine: bool,
+    says: String,
 }

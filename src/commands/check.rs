@@ -23,7 +23,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let Subject { mut facts, know, purpose, .. } = subject::load(&args.subject)?;
     let wanted = wanted(&args.choice, &know)?;
     let required: Vec<String> = args.require.iter().map(|what| name(*what).to_owned()).collect();
-    let waivers = waiver::load(&know)?;
+    let waivers = waiver::load(&know, &args.talk)?;
     let judged = |facts: &Snapshot| report(&Case::new(facts, &know, purpose, &required), &wanted, &waivers, args.talk.verbose);
     let (mut report, expired) = judged(&facts);
     for note in expired.iter().chain(&facts.notes) {

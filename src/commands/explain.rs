@@ -34,7 +34,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
         out.flush()?;
         return Ok(Exit::Fine);
     }
-    let fitting = best(know.problems(), &words);
+    let fitting = best(&know, &words);
     match fitting.as_slice() {
         [] => anyhow::bail!("no problem has the id or the words `{words}`; `ds-doctor list` names all"),
         [only] => write!(out, "{}", only.page)?,
@@ -62,15 +62,39 @@ fn meant(know: &Knowledge, text: &str) -> Option<(&'static Problem, String)> {
     Some((problem, says))
 }
 
-/// Problems whose page holds the text as it stands; else those with most of its words. One that is clearly ahead stands alone.
-fn best<'a>(problems: &'a [Problem], text: &str) -> Vec<&'a Problem> {
-    let flat = |text: &str| text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
+/// Words as they are compared: in lower case, with one blank between them.
+fn flat(text: &str) -> String {
+    text.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Problems of the signatures that know these words from the output of a tool: of a line of their examples, or of a pattern.
+fn printed(know: &Knowledge, wanted: &str) -> Vec<&'static Problem> {
+    let mut found: Vec<&'static Problem> = Vec::new();
+    for signature in know.signatures.signature.iter() {
+        let texts = signature.examples.iter().chain(signature.patterns.iter());
+        let holds = texts.flat_map(|text| text.lines()).any(|line| flat(line).contains(wanted));
+        let problem = know.problem(&signature.id).filter(|_| holds);
+        found.extend(problem.filter(|problem| found.iter().all(|known| known.id != problem.id)));
+    }
+    found
+}
+
+/// The problem whose tool alone prints these words; else those whose page holds the text as it stands, what tools print first; else those
+/// with most of its words. One that is clearly ahead stands alone.
+fn best(know: &Knowledge, text: &str) -> Vec<&'static Problem> {
+    let problems = know.problems();
     let wanted = flat(text);
     if wanted.len() < 3 {
         return Vec::new();
     }
+    let printed = printed(know, &wanted);
+    // A single word is met in many places for many reasons.
+    if let ([only], true) = (printed.as_slice(), wanted.contains(' ')) {
+        return vec![only];
+    }
     let mut whole: Vec<&Problem> = problems.iter().filter(|problem| flat(problem.page).contains(&wanted)).collect();
     if !whole.is_empty() {
+        whole.sort_by_key(|problem| printed.iter().all(|known| known.id != problem.id));
         whole.truncate(OFFERED);
         return whole;
     }
@@ -90,4 +114,28 @@ fn best<'a>(problems: &'a [Problem], text: &str) -> Vec<&'a Problem> {
     scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     let ahead = scored.first().zip(scored.get(1)).is_some_and(|((first, _), (second, _))| first > second);
     scored.into_iter().map(|(_, problem)| problem).take(if ahead { 1 } else { OFFERED }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(words: &str) -> Vec<&'static str> {
+        best(&Knowledge::embedded(), words).iter().map(|problem| problem.id).collect()
+    }
+
+    #[test]
+    fn a_fragment_that_one_tool_prints_is_one_page() {
+        assert_eq!(ids("unsupported GNU version"), ["gcc-too-new-for-nvcc"]);
+        assert_eq!(ids("gcc versions later than 11 are"), ["gcc-too-new-for-nvcc"]);
+        assert_eq!(ids("  Unsupported   gnu VERSION!"), ["gcc-too-new-for-nvcc"]);
+    }
+
+    #[test]
+    fn a_word_of_many_pages_is_a_choice() {
+        let several = ids("nvcc");
+        assert_eq!(several.len(), OFFERED, "{several:?}");
+        assert_eq!(ids("xx"), [""; 0]);
+        assert_eq!(ids("nothing of the kind zzz"), [""; 0]);
+    }
 }

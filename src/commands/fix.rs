@@ -15,6 +15,9 @@ use std::io::Write;
 /// # Errors
 /// Unreadable input, nothing to judge, or exports asked of a redacted snapshot.
 pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
+    if args.shell.is_some() && !args.print_exports {
+        bail!("--shell says how exports are written: it goes with --print-exports");
+    }
     let overlay = args.overlay.as_deref().map(overlay::whole).transpose()?;
     let subject = subject::load_with(&args.subject, overlay.as_deref())?;
     let (facts, know) = (&subject.facts, &subject.know);
@@ -27,7 +30,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
     if target.is_some() && args.subject.assume.iter().any(|pair| pair.starts_with("cuda=")) {
         bail!("an assumed toolkit has no folder that exports could point to: leave `cuda=` out of --assume");
     }
-    let waivers: Vec<String> = waiver::load(know)?.into_iter().map(|waiver| waiver.id).collect();
+    let waivers: Vec<String> = waiver::load(know, &args.talk)?.into_iter().map(|waiver| waiver.id).collect();
     let chosen = wanted(&args.choice, know)?;
     let wanted = move |id: &'static str| chosen(id) && !waivers.iter().any(|waived| waived == id);
     let case = Case::new(facts, know, subject.purpose, &[]);
@@ -77,7 +80,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<Exit> {
 
 fn target(args: &FixArgs) -> Option<exports::Target> {
     if args.print_exports {
-        return Some(match args.shell {
+        return Some(match args.shell.unwrap_or(Shell::Sh) {
             Shell::Sh | Shell::Bash | Shell::Zsh => exports::Target::Sh,
             Shell::Fish => exports::Target::Fish,
             Shell::Csh => exports::Target::Csh,

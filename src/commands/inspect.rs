@@ -109,7 +109,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<Exit> {
     }
     let unreadable = files.unreadable();
     let mut judged = judged(found);
-    let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&know)?, facts.taken);
+    let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&know, &args.talk)?, facts.taken);
     for note in expired.iter().chain(&facts.notes) {
         output::note(&args.talk, note);
     }

@@ -30,6 +30,7 @@ pub fn run(args: &ListArgs) -> anyhow::Result<Exit> {
         know.problems().iter().filter(|problem| args.topic.as_deref().is_none_or(|topic| topic == problem.topic)).collect();
     if problems.is_empty() {
         let mut topics: Vec<&str> = know.problems().iter().map(|problem| problem.topic).collect();
+        topics.sort_unstable();
         topics.dedup();
         bail!("no topic `{}`; topics are {}", args.topic.as_deref().unwrap_or_default(), topics.join(", "));
     }

@@ -55,7 +55,7 @@ pub fn run(args: &NcclArgs) -> anyhow::Result<Exit> {
     let case = Case::new(&facts, &subject.know, subject.purpose, &[]);
     let topic = |id: ProblemId| subject.know.problem(id).is_some_and(|problem| problem.topic == "nccl");
     let mut judged = judge(&case, &|id| topic(id) || CAUSES.contains(&id));
-    let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&subject.know)?, facts.taken);
+    let (waived, expired) = waiver::apply(&mut judged, &waiver::load(&subject.know, &args.talk)?, facts.taken);
     for note in expired.iter().chain(&facts.notes) {
         output::note(&args.talk, note);
     }

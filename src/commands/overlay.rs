@@ -81,10 +81,10 @@ pub fn usual_for(plan: &Plan) -> Option<PathBuf> {
 /// The steps that put an overlay in force: for torch, and for a person or a CMake that takes the `nvcc` of PATH.
 pub fn steps(facts: &Snapshot, dir: &Path) -> Vec<Step> {
     let step = |fix: Fix| Step { id: "overlay", title: "the overlay in place of its toolkit".to_owned(), fix };
-    let mut steps = vec![step(Fix::set("CUDA_HOME", dir, "the overlay"))];
+    let mut steps = vec![step(Fix::set("CUDA_HOME", dir, "CUDA_HOME leads to the overlay instead of its toolkit"))];
     let bin = HostPath::new(dir.join("bin"));
     if search::which(facts, "nvcc").is_none_or(|hit| hit.program.path != bin.join("nvcc")) {
-        steps.push(step(Fix::prepend("PATH", &bin, "so that `nvcc` is the same one")));
+        steps.push(step(Fix::prepend("PATH", &bin, "PATH leads to the same `nvcc`")));
     }
     steps
 }

@@ -1,7 +1,9 @@
 //! Waivers: findings a project has decided to live with, each with a reason and an optional end.
 #![expect(clippy::disallowed_methods, reason = "reads the waiver file of the current folder")]
 
+use super::output;
 use crate::checks::Judged;
+use crate::cli::TalkArgs;
 use crate::knowledge::Knowledge;
 use crate::render::Waived;
 use anyhow::{Context as _, bail};
@@ -29,7 +31,11 @@ pub struct Waiver {
 ///
 /// # Errors
 /// A file that cannot be understood: a waiver that silently does not hold would surprise.
-pub fn load(know: &Knowledge) -> anyhow::Result<Vec<Waiver>> {
+pub fn load(know: &Knowledge, talk: &TalkArgs) -> anyhow::Result<Vec<Waiver>> {
+    if is_closed(".") {
+        output::note(talk, "the current folder is closed to this user, so no waivers are looked for in it");
+        return Ok(Vec::new());
+    }
     let Some((name, settings)) = settings()? else { return Ok(Vec::new()) };
     for waiver in &settings.waiver {
         if know.problem(&waiver.id).is_none() {
@@ -55,6 +61,12 @@ fn settings() -> anyhow::Result<Option<(&'static str, Settings)>> {
     let Some(ours) = table.get("tool").and_then(|tool| tool.get("ds-doctor")) else { return Ok(None) };
     let settings = ours.clone().try_into().context("`[tool.ds-doctor]` of `pyproject.toml` cannot be understood")?;
     Ok(Some(("pyproject.toml", settings)))
+}
+
+/// Whether nothing in the folder can be reached: `sudo -u build` keeps a current folder that is another's.
+fn is_closed(folder: &str) -> bool {
+    let inside = std::path::Path::new(folder).join("ds-doctor.toml");
+    std::fs::symlink_metadata(inside).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
 }
 
 fn read(name: &str) -> anyhow::Result<Option<String>> {

@@ -27,6 +27,9 @@ pub struct Probe {
     /// The kernels run on the GPUs. Skipped where the build did not get there, or nothing shows a driver.
     #[serde(default)]
     pub execution: Observed<Execution>,
+    /// The load average of the last minute, where something was not done in its time: on a busy machine that says nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<f64>,
     /// One for each op that was asked for.
     #[serde(default)]
     pub ops: Observed<Vec<OpTrial>>,
@@ -172,6 +175,24 @@ impl Probe {
     pub fn proven(&self) -> bool {
         !self.steps.is_empty() && self.steps.iter().all(|step| step.outcome == Outcome::Passed)
     }
+
+    /// A step was not done in its time, and none failed for another reason.
+    pub fn is_undecided(&self) -> bool {
+        let mut failures = self.steps.iter().filter_map(Step::failure).peekable();
+        failures.peek().is_some() && failures.all(Failure::is_undecided)
+    }
+
+    /// Of its ops those that are [undecided](OpTrial::is_undecided).
+    pub fn undecided_ops(&self) -> usize {
+        self.ops.value().map_or(0, |ops| ops.iter().filter(|tried| tried.is_undecided()).count())
+    }
+}
+
+impl Failure {
+    /// A program that was stopped at its limit may be slow as well as broken.
+    pub fn is_undecided(&self) -> bool {
+        matches!(self.ended, End::TimedOut { .. })
+    }
 }
 
 impl Step {
@@ -186,5 +207,16 @@ impl Step {
 impl OpTrial {
     pub fn passed(&self) -> bool {
         self.steps.iter().all(|step| step.outcome == Outcome::Passed)
+    }
+
+    /// The step that speaks for the op: the first that failed for a reason, else the first that was not done in its time.
+    pub fn failure(&self) -> Option<(&Step, &Failure)> {
+        let failed = || self.steps.iter().filter_map(|step| Some((step, step.failure()?)));
+        failed().find(|(_, failure)| !failure.is_undecided()).or_else(|| failed().next())
+    }
+
+    /// Neither shown to work nor to fail.
+    pub fn is_undecided(&self) -> bool {
+        self.failure().is_some_and(|(_, failure)| failure.is_undecided())
     }
 }

@@ -87,23 +87,24 @@ impl Knowledge {
 
     fn near_gpus(&self, asked: &Name) -> Vec<Str> {
         let asked = asked.bare.concat();
+        // Of two spellings the one that people type.
         let names = self.gpus.alias.iter().map(|row| &row.alias).chain(self.gpus.gpu.iter().map(|row| &row.name));
-        let mut near: Vec<(usize, usize, Str)> = names
-            .filter_map(|name| {
-                let bare = Name::of(name).bare.concat();
-                let apart = if asked.len() >= 3 && (bare.contains(&asked) || asked.contains(&bare)) {
-                    bare.len().abs_diff(asked.len()).min(3)
-                } else {
-                    edits(&asked, &bare)
-                };
-                (apart <= 2 || (apart == 3 && bare.len() > 6)).then(|| (apart, bare.len(), name.clone()))
-            })
-            .collect();
-        near.sort();
-        let mut names: Vec<Str> = near.into_iter().map(|(_, _, name)| name).collect();
-        names.dedup();
-        names.truncate(NEAR);
-        names
+        let mut near: Vec<(bool, usize, String, Str)> = Vec::new();
+        for name in names {
+            let bare = Name::of(name).bare.concat();
+            let apart = if asked.len() >= 3 && (bare.contains(&asked) || asked.contains(&bare)) {
+                bare.len().abs_diff(asked.len()).min(3)
+            } else {
+                edits(&asked, &bare)
+            };
+            if (apart <= 2 || (apart == 3 && bare.len() > 6)) && near.iter().all(|(_, _, known, _)| *known != bare) {
+                // A name that goes on where the word ends is likelier meant than one with another letter in it.
+                let begins = asked.len() > 1 && (bare.starts_with(&asked) || asked.starts_with(&bare));
+                near.push((!begins, apart, bare, name.clone()));
+            }
+        }
+        near.sort_by(|a, b| (a.0, a.1, a.2.len(), &a.2).cmp(&(b.0, b.1, b.2.len(), &b.2)));
+        near.into_iter().map(|(.., name)| name).take(NEAR).collect()
     }
 
     /// The capability that a text names (`9.0`, `sm_90`, `90`). Bare digits count only where the tables know such a capability, so that
@@ -306,6 +307,12 @@ mod tests {
         };
         assert!(near("h100*8").iter().any(|name| name == "h100"), "{:?}", near("h100*8"));
         assert!(near("a1000x").iter().any(|name| name == "a1000"), "{:?}", near("a1000x"));
+        assert_eq!(near("h10").first().map(AsRef::as_ref), Some("h100"), "{:?}", near("h10"));
+        for text in ["h10", "b20", "409", "h100x"] {
+            let spelled: Vec<String> = near(text).iter().map(|name| Name::of(name).bare.concat()).collect();
+            let once: std::collections::BTreeSet<&String> = spelled.iter().collect();
+            assert_eq!(once.len(), spelled.len(), "{spelled:?}");
+        }
         assert!(near("4091").iter().any(|name| name == "4090"), "{:?}", near("4091"));
         for text in ["", " ", "nvidia", "geforce", "😀", "🎮🎮🎮🎮🎮🎮🎮", "Radeon RX 7900 XTX", "zzzzzzzzzzzzzz", "9.0"] {
             assert!(near(text).len() <= NEAR, "{text}");

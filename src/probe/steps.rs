@@ -6,7 +6,7 @@ use super::trial::{Bench, environment, failure, not_reached};
 use super::{KERNELS, execute, ops, trial};
 use crate::facts::kernel::{Execution, Fault};
 use crate::facts::observed::Observed;
-use crate::facts::probe::{End, OpTrial, Outcome, Probe, Step, StepName};
+use crate::facts::probe::{End, Failure, OpTrial, Outcome, Probe, Step, StepName};
 use crate::facts::raw::HostPath;
 use crate::facts::snapshot::Snapshot;
 use crate::facts::torch::Torch;
@@ -84,7 +84,15 @@ pub fn probe(host: &dyn Host, facts: &Snapshot, know: &Knowledge, options: &Opti
         };
         (options.progress)(Phase::Done);
     }
+    if probe.steps.iter().filter_map(Step::failure).any(Failure::is_undecided) || probe.undecided_ops() > 0 {
+        probe.load = load_average(host);
+    }
     Observed::seen(probe)
+}
+
+/// Of the last minute.
+fn load_average(host: &dyn Host) -> Option<f64> {
+    host.read_text(Path::new("/proc/loadavg")).ok()?.split_whitespace().next()?.parse().ok()
 }
 
 /// Of the GPUs that a program would see.
@@ -288,7 +296,7 @@ impl Run<'_> {
         (Step { name: StepName::Load, command: None, outcome, millis }, first)
     }
 
-    fn fault(&self, fault: Fault) -> crate::facts::probe::Failure {
+    fn fault(&self, fault: Fault) -> Failure {
         let (ended, words) = match fault {
             Fault::NotLoaded { words } => (End::NoResult, words),
             Fault::Crashed { signal, stderr, .. } => (End::Signal { signal }, stderr),

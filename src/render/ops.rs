@@ -1,6 +1,7 @@
 //! What becomes of each op: a table for people, and the `result` of the envelope, version 1.
 
 use super::human::fix_line;
+use super::probe::outcome;
 use crate::checks::Case;
 use crate::checks::ops_report::{Came, Reason, Row, Way, compatible};
 use crate::facts::probe::{OpTrial, Probe};
@@ -90,8 +91,11 @@ pub fn table(view: &View<'_, '_, '_>, verbose: bool) -> Vec<String> {
         .map(|row| {
             let archs = &row.state.archs;
             let shown = if row.state.build.is_some_and(|build| build.cu > 0) { list(&archs.kept) } else { String::new() };
-            let tried =
-                view.trial(&row.state.op.op).map(|trial| if trial.passed() { " (tried)" } else { " (tried: no)" }).unwrap_or_default();
+            let tried = view.trial(&row.state.op.op).map_or("", |trial| match outcome(trial) {
+                "passed" => " (tried)",
+                "undecided" => " (tried: not done)",
+                _ => " (tried: no)",
+            });
             let why = ids(row).join(" ");
             [
                 row.state.op.op.to_string(),
@@ -279,6 +283,8 @@ pub struct JsonFlags {
 #[derive(Debug, Serialize)]
 pub struct JsonTried {
     pub passed: bool,
+    /// `passed`, `failed`, `undecided`: a program was not done in its time
+    pub outcome: &'static str,
     pub id: Option<String>,
     pub line: String,
 }
@@ -331,9 +337,10 @@ fn op_json(view: &View<'_, '_, '_>, row: &Row<'_, '_>) -> JsonOp {
         },
         flags: JsonFlags { cxx: state.flags.cxx.clone(), nvcc: state.flags.nvcc.clone(), link: state.flags.link.clone() },
         tried: view.trial(&state.op.op).map(|trial| {
-            let failure = trial.steps.iter().find_map(|step| step.failure());
+            let failure = trial.failure().map(|(_, failure)| failure);
             JsonTried {
                 passed: trial.passed(),
+                outcome: outcome(trial),
                 id: failure.and_then(|failure| failure.meaning.as_ref()).map(|meaning| meaning.id.clone()),
                 line: failure.map(|failure| failure.line.clone()).unwrap_or_default(),
             }

@@ -4,7 +4,7 @@ use super::kernel::{self, JsonExecution};
 use crate::checks::probe::{self as judged, line};
 use crate::facts::kernel::DeviceRun;
 use crate::facts::observed::Observed;
-use crate::facts::probe::{OpTrial, Outcome, Probe, Step};
+use crate::facts::probe::{Failure, OpTrial, Outcome, Probe, Step};
 use crate::facts::raw::Raw;
 use crate::text::clean;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use serde::Serialize;
 pub enum Proof {
     Proven,
     Failed,
-    /// There is no GPU to run on, or the build did not get there.
+    /// There is no GPU to run on, the build did not get there, or a program was not done in its time.
     NotProven,
     /// There is nothing to build with.
     Skipped,
@@ -55,6 +55,8 @@ pub struct JsonOp {
     pub op: String,
     /// What it includes compiles, what it links is there.
     pub passed: bool,
+    /// `passed`, `failed`, `undecided`: a program was not done in its time
+    pub outcome: &'static str,
     /// Of the first step that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -66,7 +68,7 @@ pub struct JsonOp {
 #[derive(Debug, Serialize)]
 pub struct JsonStep {
     pub name: String,
-    /// `passed`, `failed`, `not-reached`
+    /// `passed`, `failed`, `undecided`, `not-reached`
     pub outcome: &'static str,
     pub millis: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -97,6 +99,7 @@ pub fn json(probe: &Observed<Probe>, subject: &[String]) -> JsonProbe {
     let value = probe.value();
     let toolchain = match value {
         Some(probe) if probe.proven() => Proof::Proven,
+        Some(probe) if probe.is_undecided() => Proof::NotProven,
         Some(_) => Proof::Failed,
         None => Proof::Skipped,
     };
@@ -134,21 +137,40 @@ fn ran(probe: &Probe) -> Proof {
 }
 
 fn op_json(tried: &OpTrial) -> JsonOp {
-    let failed = tried.steps.iter().find(|step| step.failure().is_some()).map(step_json);
+    let failed = tried.failure().map(|(step, _)| step_json(step));
     JsonOp {
         op: tried.op.clone(),
         passed: tried.passed(),
+        outcome: outcome(tried),
         id: failed.as_ref().and_then(|step| step.id.clone()),
         line: failed.map(|step| step.line).unwrap_or_default(),
         steps: tried.steps.iter().map(step_json).collect(),
     }
 }
 
+/// In one word what was learnt of an op.
+pub fn outcome(tried: &OpTrial) -> &'static str {
+    match () {
+        () if tried.passed() => "passed",
+        () if tried.is_undecided() => "undecided",
+        () => "failed",
+    }
+}
+
+/// How a program was stopped, with the option that gives it more time; else its line, else how it ended.
+fn words(failure: &Failure) -> String {
+    match () {
+        () if failure.is_undecided() => format!("{} (--timeout)", failure.ended),
+        () if failure.line.is_empty() => failure.ended.to_string(),
+        () => failure.line.clone(),
+    }
+}
+
 fn step_json(step: &Step) -> JsonStep {
     let (outcome, line) = match &step.outcome {
         Outcome::Passed => ("passed", String::new()),
-        Outcome::Failed(failure) if failure.line.is_empty() => ("failed", failure.ended.to_string()),
-        Outcome::Failed(failure) => ("failed", failure.line.clone()),
+        Outcome::Failed(failure) if failure.is_undecided() => ("undecided", words(failure)),
+        Outcome::Failed(failure) => ("failed", words(failure)),
         Outcome::NotReached { why } => ("not-reached", why.clone()),
     };
     JsonStep {
@@ -169,8 +191,8 @@ pub fn table(probe: &Observed<Probe>, all: bool) -> Vec<String> {
     for step in &probe.steps {
         let (word, time, rest) = match &step.outcome {
             Outcome::Passed => ("ok", seconds(step.millis), String::new()),
-            Outcome::Failed(failure) if failure.line.is_empty() => ("failed", seconds(step.millis), failure.ended.to_string()),
-            Outcome::Failed(failure) => ("failed", seconds(step.millis), failure.line.clone()),
+            Outcome::Failed(failure) if failure.is_undecided() => ("undecided", seconds(step.millis), words(failure)),
+            Outcome::Failed(failure) => ("failed", seconds(step.millis), words(failure)),
             Outcome::NotReached { why } => ("not reached", String::new(), why.clone()),
         };
         lines.push(format!("{:<13} {word:<11} {time:>7}  {}", step.name, clean(&rest)).trim_end().to_owned());
@@ -203,10 +225,13 @@ fn op_lines(ops: &[OpTrial]) -> Vec<String> {
         lines.push(format!("{:<13} {:<11} {}", "ops", "ok", names.join(" ")));
     }
     for tried in bad {
-        let Some(failure) = tried.steps.iter().find_map(Step::failure) else { continue };
-        let words = if failure.line.is_empty() { failure.ended.to_string() } else { failure.line.clone() };
-        let id = failure.meaning.as_ref().map_or("failed", |meaning| meaning.id.as_str());
-        lines.push(format!("{:<13} {:<11} {id}: {}", "op", clean(&tried.op), clean(&words)));
+        let Some((_, failure)) = tried.failure() else { continue };
+        let id = match &failure.meaning {
+            _ if failure.is_undecided() => String::new(),
+            Some(meaning) => format!("{}: ", meaning.id),
+            None => "failed: ".to_owned(),
+        };
+        lines.push(format!("{:<13} {:<11} {id}{}", "op", clean(&tried.op), clean(&words(failure))));
     }
     lines
 }

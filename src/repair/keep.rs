@@ -67,7 +67,7 @@ impl Removal {
     /// # Errors
     /// When it is not, or a folder holds something that is not torch's.
     pub fn check(&self) -> Result<(Folder, Identity), Trouble> {
-        let io = |source| Trouble::Io { path: self.full(), source };
+        let io = |error| Trouble::Io { what: "move", path: self.full(), error };
         let refused = |why: &str| Err(Trouble::Refused(format!("`{}` is left alone: {why}", self.full().display())));
         let name = self.name()?;
         let folder = Folder::open(&self.root).and_then(|root| root.below(self.path.parent().unwrap_or(Path::new("")))).map_err(io)?;
@@ -97,7 +97,7 @@ impl Removal {
     /// # Errors
     /// As [`Removal::check`]; when the disk says no; when something else stood there at the last moment, which is then put back.
     pub fn carry_out(&self, stamp: &str) -> Result<Kept, Trouble> {
-        let io = |source| Trouble::Io { path: self.full(), source };
+        let io = |error| Trouble::Io { what: "move", path: self.full(), error };
         let (folder, identity) = self.check()?;
         let name = self.name()?;
         let below = Path::new(KEPT).join(stamp).join(self.path.parent().unwrap_or(Path::new("")));
@@ -112,7 +112,7 @@ impl Removal {
     }
 
     fn name(&self) -> Result<&OsStr, Trouble> {
-        self.path.file_name().ok_or_else(|| Trouble::Io { path: self.full(), source: io::ErrorKind::InvalidInput.into() })
+        self.path.file_name().ok_or_else(|| Trouble::Io { what: "move", path: self.full(), error: io::ErrorKind::InvalidInput.into() })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Each command as a user meets it: what it prints, where, and how it exits. Machines with faults are in `machines`.
 
-use crate::util::{Doctor, Output, trial};
+use crate::util::{Doctor, Output, program, trial, trial_with};
 use libtest_mimic::Trial;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -20,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial("commands::explain_by_id_alias_and_words", explain),
         trial("commands::list_names_every_problem", list),
         trial("commands::waivers_silence_with_a_reason_until_a_day", waivers),
+        trial_with("commands::a_current_folder_of_another_user", nobody(), |setpriv| closed_folder(&setpriv)),
         trial("commands::assumed_software_is_judged", assumed),
         trial("commands::environments_from_a_file", env_file),
         trial("commands::arch_list_of_named_gpus", arch_list_gpus),
@@ -33,6 +35,37 @@ pub fn trials() -> Vec<Trial> {
         trial("commands::completions_and_version", small_commands),
         trial("commands::help_is_short_and_long", help),
     ]
+}
+
+fn nobody() -> Result<PathBuf, String> {
+    if rustix::process::geteuid().is_root() { program("setpriv") } else { Err("not root, so nobody else can be played".to_owned()) }
+}
+
+/// As `sudo -u build` leaves it: the folder that one is in cannot be read.
+fn closed_folder(setpriv: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let (closed, doctor) = (folder.path().join("closed"), folder.path().join("doctor"));
+    std::fs::copy(env!("CARGO_BIN_EXE_ds-doctor"), &doctor).unwrap();
+    std::fs::create_dir(&closed).unwrap();
+    std::fs::write(closed.join("ds-doctor.toml"), "not for you").unwrap();
+    for (path, mode) in [(folder.path(), 0o755), (&closed, 0o700)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let run = |args: &[&str]| {
+        let nobody = Doctor::new([]).program(setpriv).args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&doctor);
+        nobody.args(args).cwd(&closed).run()
+    };
+    for command in ["check", "fix"] {
+        let out = run(&[command, "--assume", "torch=2.6.0+cu124,cuda=13.0", "--for", "build"]);
+        assert!(matches!(out.code, Some(0 | 1)) && !out.stdout.is_empty(), "{command}: {out:?}");
+        assert!(out.stderr.contains("the current folder is closed to this user"), "{command}: {}", out.stderr);
+        assert!(!out.stderr.contains("Permission denied"), "{command}: {}", out.stderr);
+    }
+    // A file that is there and is kept from one is another thing: what it waives is not known.
+    std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(closed.join("ds-doctor.toml"), PermissionsExt::from_mode(0o600)).unwrap();
+    let out = run(&["check", "--assume", "torch=2.6.0+cu124", "--for", "build"]);
+    assert!(out.code == Some(2) && out.stderr.contains("ds-doctor.toml"), "{out:?}");
 }
 
 /// A tree with nothing of ours in it.
@@ -222,6 +255,16 @@ fn closed_pipe() {
     let out = Doctor::new([]).program("/bin/sh").args(["-c", &format!("{binary} list | true; {binary} explain no-gpu | head -n 1")]).run();
     assert_eq!(out.stderr, "");
     assert_eq!(out.stdout, "# no-gpu\n");
+    // More than a pipe holds, written by the serializer as by hand.
+    let tree = tree();
+    for (command, first) in
+        [("list --format json", "["), ("list", "toolkit"), ("snapshot --root \"$1\" --no-redact", "{"), ("completions bash", "_ds-doctor")]
+    {
+        let script = format!("set -o pipefail; \"$0\" {command} | (read -r line; exec 0<&-; echo \"$line\"); echo $?");
+        let out = Doctor::new([]).program("/bin/bash").args(["-c", &script, binary]).arg(tree.path()).run();
+        assert_eq!(out.stderr, "", "{command}");
+        assert!(out.stdout.starts_with(first) && out.stdout.ends_with("\n0\n"), "{command}: {}", out.stdout);
+    }
 }
 
 fn explain() {
@@ -234,6 +277,7 @@ fn explain() {
     assert!(page(&["runtime-image-no-nvcc"]).starts_with("# no-nvcc\n"), "by another name");
     for (words, id) in [
         ("unsupported GNU version! gcc versions later than", "gcc-too-new-for-nvcc"),
+        ("unsupported GNU version", "gcc-too-new-for-nvcc"),
         ("cannot find -lcudart", "linker-cannot-find-cuda-lib"),
         ("The detected CUDA version (13.0) mismatches the version that was used to compile", "torch-nvcc-mismatch-major"),
         ("/bin/sh: 1: c++: not found", "missing-cxx-compiler"),
@@ -242,6 +286,7 @@ fn explain() {
         let first = text.lines().take(3).collect::<Vec<_>>().join(" ");
         assert!(first.contains(id), "{words}: {first}");
     }
+    assert!(page(&["unsupported GNU version"]).starts_with("# gcc-too-new-for-nvcc\n"), "one page, no choice");
 }
 
 fn list() {
@@ -252,6 +297,10 @@ fn list() {
     assert!(rows.iter().any(|row| row["id"] == "no-nvcc" && row["checked"] == true));
     let one = Doctor::new(["list", "arch"]).run().stdout;
     assert!(one.contains("arch-list-malformed") && !one.contains("no-nvcc"), "{one}");
+    let none = Doctor::new(["list", "nope"]).run();
+    let named: Vec<&str> = none.stderr.trim().rsplit_once("topics are ").unwrap().1.split(", ").collect();
+    let once: std::collections::BTreeSet<&&str> = named.iter().collect();
+    assert_eq!((none.code, once.len()), (Some(2), named.len()), "{}", none.stderr);
 }
 
 fn waivers() {
@@ -399,6 +448,12 @@ fn arch_list_validate() {
     assert!(short.stdout.contains("9.0"), "{}", short.stdout);
     assert_eq!(validate("8.0;", &["--reader", "torch"]).code, Some(1));
     assert_eq!(validate("80-real;90", &["--reader", "cmake"]).code, Some(0));
+    let judged = validate("8.0", &["--reader", "torch", "--gpu", "h100", "--format", "json"]);
+    let result = &json(&judged)["result"];
+    assert_eq!((judged.code, &result["list"], &result["fine"]), (Some(1), &"8.0".into(), &false.into()), "{}", judged.stdout);
+    assert_eq!((&result["judged"][0]["fine"], &result["judged"][1]["fine"]), (&true.into(), &false.into()), "{}", judged.stdout);
+    let shaped = validate("8.0", &["--reader", "torch", "--format", "cmake"]);
+    assert_eq!((shaped.code, shaped.stdout.as_str()), (Some(2), ""), "{}", shaped.stderr);
 }
 
 /// A tree whose CUDA_HOME names a folder that is not there, with a toolkit beside it.
@@ -416,6 +471,9 @@ fn fix_exports() {
     assert_eq!(out.code, Some(1), "{}", out.stderr);
     assert!(out.stdout.lines().all(|line| line.ends_with(';')), "{}", out.stdout);
     assert!(!out.stderr.is_empty());
+    let shell = Doctor::new(["fix", "--shell", "fish", "--root"]).arg(dir.path()).run();
+    assert_eq!((shell.code, shell.stdout.as_str()), (Some(2), ""), "{}", shell.stderr);
+    assert!(shell.stderr.contains("--print-exports"), "{}", shell.stderr);
     let nothing = Doctor::new(["fix", "--print-exports", "--root"]).arg(tree().path()).run();
     assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(2), ""), "{}", nothing.stderr);
 }

@@ -40,7 +40,11 @@ pub fn make(dir: &Path, manifest: &Manifest) -> Result<Done, Trouble> {
     let above = Folder::open(&parent.join(".")).map_err(at(parent))?;
     let beside = beside(name);
     let new_path = parent.join(&beside);
-    let new = scratch(&above, &beside, &new_path)?;
+    // The folder beside is no name that anybody has typed.
+    let new = scratch(&above, &beside, &new_path).map_err(|trouble| match trouble {
+        Trouble::Io { error, .. } => Trouble::Io { what: "make", path: dir.to_owned(), error },
+        refused => refused,
+    })?;
     let built = fill(&new, manifest).and_then(|()| put_in_place(&above, &beside, name, &old));
     if let Err(error) = built {
         let half = Overlay { manifest: manifest.clone(), folder: new };

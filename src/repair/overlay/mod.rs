@@ -17,12 +17,18 @@ use std::path::{Path, PathBuf};
 pub enum Trouble {
     #[error("{0}")]
     Refused(String),
-    #[error("`{}`: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    /// The reason is part of the words and no source, which would be printed again.
+    #[error("cannot {what} `{}`: {error}", path.display())]
+    Io { what: &'static str, path: PathBuf, error: io::Error },
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> Trouble + '_ {
-    move |source| Trouble::Io { path: path.to_owned(), source }
+    doing("make or change", path)
+}
+
+/// What was being done to the path.
+fn doing<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Trouble + 'a {
+    move |error| Trouble::Io { what, path: path.to_owned(), error }
 }
 
 fn refused<T>(why: String) -> Result<T, Trouble> {
