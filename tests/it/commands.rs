@@ -258,7 +258,7 @@ fn closed_pipe() {
     // More than a pipe holds, written by the serializer as by hand.
     let tree = tree();
     for (command, first) in
-        [("list --format json", "["), ("list", "toolkit"), ("snapshot --root \"$1\" --no-redact", "{"), ("completions bash", "_ds-doctor")]
+        [("list --format json", "["), ("list", "toolkit"), ("snapshot --root \"$1\" --no-redact", "{"), ("completions bash", "_ds")]
     {
         let script = format!("set -o pipefail; \"$0\" {command} | (read -r line; exec 0<&-; echo \"$line\"); echo $?");
         let out = Doctor::new([]).program("/bin/bash").args(["-c", &script, binary]).arg(tree.path()).run();
