@@ -4,8 +4,6 @@ use super::lookup::NOT_ASKED;
 use super::remedy::{best_toolkit, install_toolkit, pip_install, use_toolkit};
 use super::{Case, Check, Judgement, Verdict};
 use crate::facts::gpu::GpuFacts;
-use crate::facts::observed::Missing;
-use crate::facts::toolkit::{Nvcc, NvccKind};
 use crate::facts::torch::Torch;
 use crate::finding::{Evidence, Finding, Fix};
 use crate::model::assume::is_assumed;
@@ -119,7 +117,7 @@ struct Pair<'a> {
 }
 
 /// torch and the nvcc that it would run.
-fn pair<'a>(case: &Case<'a>) -> Result<Result<Pair<'a>, Verdict>, Missing> {
+fn pair<'a>(case: &Case<'a>) -> Result<Result<Pair<'a>, Verdict>, crate::facts::observed::Missing> {
     if !case.purpose.builds() {
         return Ok(Err(Verdict::not_applicable(NOT_ASKED)));
     }
@@ -129,23 +127,8 @@ fn pair<'a>(case: &Case<'a>) -> Result<Result<Pair<'a>, Verdict>, Missing> {
     if toolkit.nvcc.get("nvcc")?.is_none() {
         return Ok(Err(Verdict::not_applicable("no nvcc in the toolkit that torch finds")));
     }
-    let Some(release) = toolkit.release() else {
-        return match mute(case)? {
-            Some(nvcc) => Err(said_nothing(nvcc)),
-            None => Ok(Err(Verdict::not_applicable("the release of nvcc is not known"))),
-        };
-    };
-    Ok(Ok(Pair { torch, built_for, nvcc: release }))
-}
-
-/// The nvcc of the build where nothing in it, or in what it starts, tells that it is one. What is broken has its own finding.
-fn mute<'a>(case: &Case<'a>) -> Result<Option<&'a Nvcc>, Missing> {
-    let nvcc = case.nvcc()?;
-    Ok(nvcc.filter(|nvcc| nvcc.version.is_none() && !matches!(nvcc.kind, NvccKind::Broken { .. })))
-}
-
-fn said_nothing(nvcc: &Nvcc) -> Missing {
-    Missing { topic: "nvcc", why: format!("`{}` tells no release, and may be no compiler", nvcc.path), failed: true }
+    let Some(nvcc) = toolkit.release() else { return Ok(Err(Verdict::not_applicable("the release of nvcc is not known"))) };
+    Ok(Ok(Pair { torch, built_for, nvcc }))
 }
 
 /// Which builds stop, and with what words.
@@ -217,11 +200,7 @@ fn major(case: &Case<'_>) -> Judgement {
         Err(verdict) => return Ok(verdict),
     };
     if pair.nvcc.major == pair.built_for.major {
-        // The number is that of the files beside it, and what builds start may be anything.
-        return match mute(case)? {
-            Some(nvcc) => Err(said_nothing(nvcc)),
-            None => Ok(Verdict::Pass),
-        };
+        return Ok(Verdict::Pass);
     }
     let stops = stopped(case, pair.torch);
     let mut then = consequence(&stops);
@@ -259,33 +238,4 @@ fn minor(case: &Case<'_>) -> Judgement {
         finding = finding.fix(Fix::advice(advice).or(next));
     }
     Ok(Verdict::found(finding))
-}
-
-#[cfg(test)]
-#[expect(clippy::unwrap_used)]
-mod tests {
-    use super::super::sample::*;
-    use super::*;
-    use crate::checks::Purpose;
-    use crate::facts::observed::Observed;
-    use crate::knowledge::Knowledge;
-
-    #[test]
-    fn of_an_nvcc_that_tells_nothing_nothing_is_known() {
-        let mut facts = healthy();
-        let assumed = ["torch=2.6.0+cu124", "cuda=12.4"].map(str::to_owned);
-        crate::model::assume::software(&mut facts, &Knowledge::embedded(), &assumed).unwrap();
-        let look = |facts: &_| judged(facts, Purpose::Build, "torch-nvcc-mismatch-major");
-        assert!(look(&facts).undecided.is_empty());
-        let mut kit = facts.toolkits.value().unwrap()[0].clone();
-        let nvcc = kit.nvcc.value().unwrap().clone();
-        let kind = NvccKind::Wrapper { by: "a script".to_owned(), runs: None, found: false };
-        kit.nvcc = Observed::seen(Nvcc { version: None, kind, ..nvcc });
-        facts.toolkits = Observed::seen(vec![kit]);
-        let judged = look(&facts);
-        assert!(judged.undecided[0].failed && judged.undecided[0].why.contains("tells no release"), "{judged:?}");
-        let know = Knowledge::embedded();
-        let proves = super::super::summary::proves(&Case::new(&facts, &know, Purpose::Build, &[]), &judged);
-        assert!(!proves.contains("ok by the facts"), "{proves}");
-    }
 }
