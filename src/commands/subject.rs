@@ -129,7 +129,8 @@ fn parse_snapshot(bytes: &[u8]) -> anyhow::Result<Snapshot> {
     }
     let head: Head = serde_json::from_slice(bytes).context("it is no JSON of ours")?;
     if head.schema > SCHEMA {
-        bail!("it has schema {} (made by {}), and this program reads up to {SCHEMA}: update ds-doctor", head.schema, head.tool);
+        let maker = if head.tool.is_empty() { String::new() } else { format!(", made by {}", head.tool) };
+        bail!("it has schema {}{maker}, and this program reads up to {SCHEMA}: update ds-doctor", head.schema);
     }
     Ok(serde_json::from_slice(bytes)?)
 }

@@ -166,8 +166,10 @@ fn reasons<'v>(view: &View<'v, '_, '_>) -> Vec<(&'v Reason, Vec<String>)> {
 fn notes(view: &View<'_, '_, '_>) -> Vec<String> {
     let mut notes = Vec::new();
     let version = &view.scene.deepspeed.version;
-    if !view.scene.know.deepspeed_known(version) {
-        notes.push(format!("DeepSpeed {version} is not in the tables: judged as the nearest release that is"));
+    if !view.scene.know.deepspeed_known(version)
+        && let Some((oldest, newest)) = view.scene.know.deepspeed_covered()
+    {
+        notes.push(format!("DeepSpeed {version} is not in the tables, which cover {oldest} to {newest}: judged as the nearest of them"));
     }
     match view.changed {
         Some([]) => {}
