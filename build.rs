@@ -168,10 +168,19 @@ fn write() -> Result<(), String> {
     write_tables!(out, body, ops: ops::OpTables { op, flags, build, gate, part, header, torch_header, library, broken_op, order, cost, builder_files });
     write_tables!(out, body, environment: host::EnvironmentTables { variable });
     write_tables!(out, body, packages: host::PackageTables { distribution, package, gcc_offer });
-    write_tables!(out, body, languages: languages::LanguageTables { phrase });
+    write_languages(&mut out, &mut body)?;
     write_signatures(&mut out, &mut body)?;
     let folder = env::var_os("OUT_DIR").ok_or("cargo gave no OUT_DIR")?;
     fs::write(Path::new(&folder).join("tables.rs"), out.statics + &body).map_err(|e| e.to_string())
+}
+
+/// The phrases, with the words to look for.
+fn write_languages(out: &mut Source, body: &mut String) -> Result<(), String> {
+    let mut tables: schema::languages::LanguageTables = read()?;
+    tables.phrase.to_mut().iter_mut().for_each(schema::languages::Phrase::find_words);
+    let rows = tables.phrase.emit(out);
+    let _ = writeln!(body, "pub(super) fn languages() -> LanguageTables {{ LanguageTables {{ phrase: {rows} }} }}");
+    Ok(())
 }
 
 /// The signatures of all files as one table.

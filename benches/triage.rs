@@ -20,7 +20,7 @@ fn main() {
     let size = make(&log, (gigabytes * 1e9) as u64);
     let know = Knowledge::embedded();
     let start = Instant::now();
-    let reader = Reader::new(&know).unwrap();
+    let reader = Reader::new(&know);
     println!("{} signatures ready in {:.1} ms", know.signatures.signature.len(), start.elapsed().as_secs_f64() * 1e3);
     drop(reader);
     let patterns = folder.join("ds-doctor-bench.patterns");

@@ -81,13 +81,13 @@ pub fn logs(bytes: &[u8]) {
     /// An archive of a few bytes can hold gigabytes.
     const MOST: u64 = 4 << 20;
     thread_local! {
-        static KNOW: Knowledge = Knowledge::embedded();
+        // One for the whole run: making a reader takes longer than most inputs do.
+        static READER: Reader<'static> = Reader::new(Box::leak(Box::new(Knowledge::embedded())));
     }
     fn told(outcome: &Outcome<'_>) -> Vec<(String, usize)> {
         outcome.matches.iter().map(|one| (one.signature.name.to_string(), one.number)).collect()
     }
-    KNOW.with(|know| {
-        let Ok(reader) = Reader::new(know) else { return };
+    READER.with(|reader| {
         let whole = reader.read(bytes);
         let mut scan = reader.scan();
         bytes.chunks(7).for_each(|piece| scan.feed(piece));

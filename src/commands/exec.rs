@@ -66,7 +66,7 @@ pub fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
         let readers = [out, err].map(|channel| scope.spawn(move || channel.copy(know, ended)));
         let status = child.wait();
         ended.store(true, Ordering::Release);
-        let logs: Vec<Log> = readers.into_iter().filter_map(|reader| reader.join().ok().flatten()).collect();
+        let logs: Vec<Log> = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();
         handle.close();
         (status, logs)
     });

@@ -77,10 +77,10 @@ impl Channel {
         Some(SizeFollower { stream: self.stream, ours })
     }
 
-    /// Copies until the other end is closed, or, once `ended`, nothing more comes. What was read; `None` where no reader could be made.
-    pub fn copy(self, know: &Knowledge, ended: &AtomicBool) -> Option<Log> {
-        let reader = Reader::new(know).ok();
-        let mut scan = reader.as_ref().map(Reader::scan);
+    /// Copies until the other end is closed, or, once `ended`, nothing more comes. What was read.
+    pub fn copy(self, know: &Knowledge, ended: &AtomicBool) -> Log {
+        let reader = Reader::new(know);
+        let mut scan = reader.scan();
         let mut ours = File::from(self.ours);
         let mut block = vec![0; BLOCK];
         let mut over: Option<Instant> = None;
@@ -109,15 +109,13 @@ impl Channel {
                 Stream::Output => write(&mut io::stdout().lock(), new),
                 Stream::Error => write(&mut io::stderr().lock(), new),
             };
-            if let Some(scan) = &mut scan {
-                scan.feed(new);
-            }
+            scan.feed(new);
             // Nobody reads ours any more: the child is told as it would have been, by the end of the channel.
             if written.is_err() {
                 break;
             }
         }
-        scan.map(|scan| scan.finish().log(HostPath::new(self.stream.name()), None))
+        scan.finish().log(HostPath::new(self.stream.name()), None)
     }
 }
 

@@ -52,7 +52,7 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<Exit> {
 
 /// What a pasted line of a log means, by the signatures: the problem, and what was caught.
 fn meant(know: &Knowledge, text: &str) -> Option<(&'static Problem, String)> {
-    let reader = Reader::new(know).ok()?;
+    let reader = Reader::new(know);
     let all = reader.read(text.as_bytes()).matches;
     let strongest = |kind: Kind| all.iter().filter(|one| one.signature.kind() == kind).min_by_key(|one| (one.signature.rank(), one.number));
     let found = reader.cause(text.as_bytes()).or_else(|| strongest(Kind::Consequence).or_else(|| strongest(Kind::Harmless)).cloned())?;

@@ -21,7 +21,7 @@ use std::io::{self, Write};
 pub fn run(args: &TriageArgs) -> anyhow::Result<Exit> {
     let with_facts = args.here || names_a_machine(&args.subject);
     let know = subject::knowledge(&args.subject)?;
-    let reader = Reader::new(&know).map_err(anyhow::Error::msg)?;
+    let reader = Reader::new(&know);
     let (mut logs, mut unread) = (Vec::new(), Vec::new());
     for path in &args.logs {
         match log_input::read(&reader, path, args.talk.quiet) {

@@ -16,8 +16,10 @@ pub struct Foreign<'a> {
 pub fn foreign(phrases: &[Phrase]) -> Vec<Foreign<'_>> {
     let mut all: Vec<Foreign<'_>> = Vec::new();
     for phrase in phrases {
-        for other in phrase.other.iter() {
-            if let Some(word) = word(other) {
+        for (at, other) in phrase.other.iter().enumerate() {
+            // A row of `--rules-dir` has no words yet.
+            let known = phrase.words.get(at).map(ToString::to_string).or_else(|| word(other));
+            if let Some(word) = known.filter(|word| !word.is_empty()) {
                 all.push(Foreign { other: parts(other), english: parts(&phrase.english), with_hole: other.contains("%s"), word });
             }
         }

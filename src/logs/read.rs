@@ -4,7 +4,7 @@ use super::errors::Errors;
 use super::languages::{Foreign, foreign};
 use super::normal::Prefixes;
 use super::scan::Scan;
-use super::sieve::Sieve;
+use super::sieve::{Common, Sieve};
 use crate::facts::log::{ErrorLine, Log, Sighting};
 use crate::facts::probe::Meaning;
 use crate::facts::raw::HostPath;
@@ -12,7 +12,6 @@ use crate::knowledge::Knowledge;
 use crate::knowledge::schema::shape::Shape;
 use crate::knowledge::schema::signatures::{Kind, Place, Signature, Tool};
 use crate::knowledge::schema::{List, Str};
-use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -22,9 +21,10 @@ pub struct Reader<'a> {
     pub(super) all: Vec<(&'a Signature, OnceCell<Option<Shape>>)>,
     /// Words of which every line that could matter at first holds one: as few as do.
     pub(super) triggers: Sieve,
+    common: Common,
     keys: Vec<String>,
     /// All words, and which signatures want them as what.
-    words: AhoCorasick,
+    words: Sieve,
     wanted_by: Vec<Vec<(usize, Role)>>,
     foreign: Vec<Foreign<'a>>,
     pub(super) prefixes: Prefixes,
@@ -86,17 +86,12 @@ impl Outcome<'_> {
 }
 
 impl<'a> Reader<'a> {
-    /// # Errors
-    /// Words that no automaton can be made of: too many.
-    pub fn new(know: &'a Knowledge) -> Result<Self, String> {
+    pub fn new(know: &'a Knowledge) -> Self {
         Self::of(know, |_| true)
     }
 
     /// Only the signatures of these tools.
-    ///
-    /// # Errors
-    /// As [`Reader::new`].
-    pub fn of(know: &'a Knowledge, wanted: impl Fn(Tool) -> bool) -> Result<Self, String> {
+    pub fn of(know: &'a Knowledge, wanted: impl Fn(Tool) -> bool) -> Self {
         let all: Vec<&Signature> = know.signatures.signature.iter().filter(|signature| wanted(signature.tool)).collect();
         let errors = Errors::new();
         let mut table: BTreeMap<String, Vec<(usize, Role)>> = BTreeMap::new();
@@ -118,10 +113,12 @@ impl<'a> Reader<'a> {
         for (at, phrase) in foreign.iter().enumerate() {
             table.entry(phrase.word.clone()).or_default().push((at, Role::Foreign));
         }
-        let words = AhoCorasick::new(table.keys()).map_err(|error| error.to_string())?;
-        let (keys, wanted_by) = table.into_iter().unzip();
+        let common = Common::new();
+        let (keys, wanted_by): (Vec<String>, _) = table.into_iter().unzip();
+        let words = Sieve::new(keys.iter().map(String::as_str), &common);
         let mut reader = Self {
-            triggers: Sieve::new([]),
+            triggers: Sieve::new([], &common),
+            common,
             keys,
             words,
             wanted_by,
@@ -131,7 +128,7 @@ impl<'a> Reader<'a> {
             errors,
         };
         reader.triggers = reader.sieve(|at, role| reader.starts(at, role));
-        Ok(reader)
+        reader
     }
 
     /// Whether a line is looked for from the beginning on: what has to stand after a decisive line is not, until there is one.
@@ -150,11 +147,14 @@ impl<'a> Reader<'a> {
         let is_wanted = |at: usize| wanted.get(at) == Some(&true);
         // A word that holds another one need not be looked for: who finds the shorter finds the longer too.
         let holds_another = |word: &str| {
-            let mut inside = self.words.find_overlapping_iter(word);
-            inside.any(|other| other.len() < word.len() && is_wanted(other.pattern().as_usize()))
+            let mut holds = false;
+            self.words.each(word.as_bytes(), |other| {
+                holds |= is_wanted(other) && self.keys.get(other).is_some_and(|other| other.len() < word.len())
+            });
+            holds
         };
         let words = self.keys.iter().enumerate().filter(|(at, word)| is_wanted(*at) && !holds_another(word));
-        Sieve::new(words.map(|(_, word)| word.as_str()))
+        Sieve::new(words.map(|(_, word)| word.as_str()), &self.common)
     }
 
     /// Begins to read one log.
@@ -186,7 +186,6 @@ impl<'a> Reader<'a> {
     pub(super) fn wants(&self, line: &[u8], todo: &mut Vec<(usize, Role)>, english: &mut Vec<u8>) {
         english.clear();
         self.collect(line, todo);
-        todo.sort_unstable_by_key(|(at, role)| (*role, *at));
         let strange = todo.iter().take_while(|(_, role)| *role == Role::Foreign).count();
         if strange == 0 {
             return;
@@ -203,13 +202,9 @@ impl<'a> Reader<'a> {
 
     fn collect(&self, line: &[u8], todo: &mut Vec<(usize, Role)>) {
         todo.clear();
-        for found in self.words.find_overlapping_iter(line) {
-            for want in self.wanted_by.get(found.pattern().as_usize()).map_or(&[][..], Vec::as_slice) {
-                if !todo.contains(want) {
-                    todo.push(*want);
-                }
-            }
-        }
+        self.words.each(line, |word| todo.extend(self.wanted_by.get(word).into_iter().flatten()));
+        todo.sort_unstable_by_key(|(at, role)| (*role, *at));
+        todo.dedup();
     }
 
     pub(super) fn shape(&self, at: usize) -> Option<&Shape> {
@@ -237,14 +232,14 @@ mod tests {
 
     fn cause(output: &str) -> Option<(String, String)> {
         let know = Knowledge::embedded();
-        let reader = Reader::new(&know).unwrap();
+        let reader = Reader::new(&know);
         reader.cause(output.as_bytes()).map(|found| (found.signature.id.to_string(), found.line))
     }
 
     #[test]
     fn every_example_is_known_by_its_own_signature_alone() {
         let know = Knowledge::embedded();
-        let reader = Reader::new(&know).unwrap();
+        let reader = Reader::new(&know);
         let mut wrong = Vec::new();
         for signature in know.signatures.signature.iter() {
             for text in signature.examples.iter() {
@@ -292,7 +287,7 @@ mod tests {
         output.extend(vec![b'x'; 20_000]);
         output.extend(b"\r\n/usr/bin/ld: cannot find -lcudart\r\n");
         let know = Knowledge::embedded();
-        let found = Reader::new(&know).unwrap().cause(&output).unwrap();
+        let found = Reader::new(&know).cause(&output).unwrap();
         assert_eq!((found.number, found.line.as_str()), (3, "/usr/bin/ld: cannot find -lcudart"));
         assert_eq!(found.signature.id, "linker-cannot-find-cuda-lib");
     }

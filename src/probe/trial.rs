@@ -197,7 +197,7 @@ impl Bench<'_> {
 
 /// As [`Bench::failure`].
 pub fn failure(know: &Knowledge, ended: End, output: &[u8]) -> Failure {
-    let cause = logs::Reader::of(know, of_a_trial).ok().and_then(|reader| reader.cause(output));
+    let cause = logs::Reader::of(know, of_a_trial).cause(output);
     let line = cause.as_ref().map_or_else(|| logs::first_error(output), |cause| cause.line.clone());
     let shown = output.get(..output.len().min(SHOWN)).unwrap_or_default();
     Failure { ended, line, output: String::from_utf8_lossy(shown).into_owned(), meaning: cause.map(|cause| cause.meaning()) }

@@ -4,6 +4,7 @@ mod truth;
 
 use crate::util::{skipped, trial};
 use ds_doctor::knowledge::Knowledge;
+use ds_doctor::knowledge::schema::languages::Phrase;
 use ds_doctor::knowledge::schema::signatures::Signature;
 use libtest_mimic::Trial;
 use std::path::{Path, PathBuf};
@@ -190,6 +191,7 @@ fn themselves() {
     let mut read = Knowledge::with_rules(files.iter().map(|(name, text)| (name.as_str(), text.as_str()))).unwrap();
     // The words to look for are found when the program is built; no file holds them.
     read.signatures.signature.to_mut().iter_mut().for_each(Signature::find_words);
+    read.languages.phrase.to_mut().iter_mut().for_each(Phrase::find_words);
     // What was embedded is what the texts say: the constants and the reader agree on every value.
     assert_eq!(format!("{read:?}"), format!("{:?}", Knowledge::embedded()));
 }

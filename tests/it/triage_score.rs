@@ -110,7 +110,7 @@ fn score(reader: &Reader<'_>) -> Score {
 
 fn the_cases() {
     let know = Knowledge::embedded();
-    let score = score(&Reader::new(&know).unwrap());
+    let score = score(&Reader::new(&know));
     println!("{}", score.line("cases"));
     for (id, (good, all)) in &score.by_id {
         println!("  {good}/{all} {id}");
@@ -130,7 +130,7 @@ fn later_score(reader: &Reader<'_>) -> Score {
 
 fn the_later_cases() {
     let know = Knowledge::embedded();
-    let score = later_score(&Reader::new(&know).unwrap());
+    let score = later_score(&Reader::new(&know));
     println!("{}", score.line("later cases"));
     let (good, all) = score.sum();
     assert!(percent(good, all) >= 95.0, "{}\n{}", score.line("later cases"), score.wrong.join("\n"));
@@ -153,7 +153,7 @@ fn changed(reader: &Reader<'_>) -> Vec<(&'static str, Score)> {
 
 fn the_cases_changed() {
     let know = Knowledge::embedded();
-    let reader = Reader::new(&know).unwrap();
+    let reader = Reader::new(&know);
     let unchanged = score(&reader).sum();
     for (name, score) in changed(&reader) {
         println!("{}", score.line(name));
@@ -185,7 +185,7 @@ fn logs() -> Vec<Log> {
 
 fn the_logs() {
     let know = Knowledge::embedded();
-    let reader = Reader::new(&know).unwrap();
+    let reader = Reader::new(&know);
     let logs = logs();
     assert!(logs.len() >= 40, "{} logs", logs.len());
     let mut score = Score::default();
@@ -204,7 +204,7 @@ fn the_logs() {
 
 fn the_page() {
     let know = Knowledge::embedded();
-    let reader = Reader::new(&know).unwrap();
+    let reader = Reader::new(&know);
     let page = std::fs::read_to_string(file("../docs/triage-score.md")).unwrap();
     let mut lines = vec![score(&reader).line("cases"), later_score(&reader).line("later cases")];
     lines.extend(changed(&reader).iter().map(|(name, score)| score.line(name)));

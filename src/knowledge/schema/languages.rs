@@ -8,6 +8,9 @@ record! {
         /// As signatures know it. `%s`, once at most, stands for any text, here and in the others.
         pub english: Str,
         pub other: List<Str>,
+        /// For each of the others what [`word`] says. Not written in a table: build.rs finds them, as it does those of signatures.
+        #[serde(skip)]
+        pub words: List<Str>,
         #[serde(default)]
         pub source: Str,
         #[serde(default)]
@@ -37,6 +40,13 @@ pub fn parts(text: &str) -> (&str, &str) {
 pub fn word(text: &str) -> Option<String> {
     let (before, after) = parts(text);
     [before, after].into_iter().filter_map(words::longest_of).max_by_key(String::len)
+}
+
+impl Phrase {
+    /// Finds [`Phrase::words`].
+    pub fn find_words(&mut self) {
+        self.words = self.other.iter().map(|other| Str::from(word(other).unwrap_or_default())).collect();
+    }
 }
 
 tables! {
