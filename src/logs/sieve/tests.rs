@@ -1,4 +1,4 @@
-#![expect(clippy::unwrap_used)]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "the logs are files of this project")]
 use super::*;
 use crate::knowledge::Knowledge;
 use crate::logs::{Reader, text};
