@@ -28,6 +28,17 @@ proptest! {
         let plain = words.iter().any(|word| text.contains(word.as_str()));
         prop_assert_eq!(sieve.find(text.as_bytes(), 0).is_some(), plain);
     }
+
+    /// The end of the text included.
+    #[test]
+    fn each_word_that_is_there(text in "[a-c]{0,60}", words in proptest::collection::vec("[a-c]{4,6}", 1..12)) {
+        let mut found = Vec::new();
+        Sieve::new(words.iter().map(String::as_str), &Common::new()).each(text.as_bytes(), |word| found.push(word));
+        found.sort_unstable();
+        found.dedup();
+        let plain: Vec<usize> = (0..words.len()).filter(|at| text.contains(words[*at].as_str())).collect();
+        prop_assert_eq!(found, plain);
+    }
 }
 
 fn logs(folder: &str) -> Vec<u8> {
