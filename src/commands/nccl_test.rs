@@ -288,7 +288,6 @@ fn explain(case: &Case<'_>, nccl: &mut Nccl) {
     if members.is_empty() {
         return;
     }
-    // A table of --rules-dir with a pattern that is none: the warnings are shown as they are.
     let reader = Reader::of(case.know, |tool| tool == Tool::Nccl);
     for member in &mut members {
         let mut text = member.warnings.join("\n");

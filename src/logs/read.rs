@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-/// The signatures, ready to read with. Making one takes about a millisecond; a pattern is compiled when a line holds its words.
+/// The signatures, ready to read with. Making one takes some milliseconds; a pattern is compiled when a line holds its words.
 pub struct Reader<'a> {
     pub(super) all: Vec<(&'a Signature, OnceCell<Option<Shape>>)>,
     /// Words of which every line that could matter at first holds one: as few as do.
